@@ -58,6 +58,7 @@ from barnabas.broker.security_log import SecurityLog
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import default_log_config
+from barnabas.broker.status_authentication import StatusAuthentication
 from barnabas.broker.super_users import SuperUsers
 from barnabas.broker.throttles import Throttles
 from barnabas.broker.topic_admin import TopicAdmin
@@ -70,9 +71,10 @@ from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.coordination.life_counters import read_life_counters
 from barnabas.coordination.renewable_metadata_store import RenewableMetadataStore
 from barnabas.coordination.values import BROKER_LISTENER, BrokerRegistration
-from barnabas.errors import BarnabasError, DataFolderError, reason_of
+from barnabas.errors import BarnabasError, DataFolderError, UnavailableError, reason_of
 from barnabas.metrics.metric import Sample
 from barnabas.net.server_connection import Limits
+from barnabas.security.http_authentication import HttpCredentials, HttpIdentity
 from barnabas.storage.data_folders import DataFolders
 from barnabas.storage.filesystem import make_folder_to_stay
 from barnabas.storage.folder_identity import known_cluster_id, lock_folder, newest_modified_ms
@@ -122,6 +124,7 @@ class Broker:
     _replication: Replication
     _readiness: Readiness
     _metrics: BrokerMetrics
+    _status_authentication: StatusAuthentication
 
     def __init__(
         self,
@@ -212,6 +215,16 @@ class Broker:
         if self._is_stopping:
             return [STOPPING]
         return self._readiness.reasons_against() if self._is_started else [STARTING]
+
+    def prove(self, credentials: HttpCredentials) -> HttpIdentity:
+        """Return the identity of a client of the status pages. Any thread may call this method.
+
+        :raises AuthenticationError: the credentials are wrong.
+        :raises UnavailableError: the broker is starting, and does not know its users yet.
+        """
+        if not self._is_started:
+            raise UnavailableError(STARTING)
+        return self._status_authentication.prove(credentials)
 
     async def stop(self) -> None:
         """Stop the broker: finish requests, flush the logs, and write the clean-shutdown marker."""
@@ -464,6 +477,9 @@ class Broker:
         ends = EndOffsets(self.groups, topics, self._replication.connect, self.scheduler, self.clock)
         self._begin(ends.run())
         self._readiness = Readiness(broker_id, self.membership, topics, self.groups, self._out_of_sync_max)
+        self._status_authentication = StatusAuthentication(
+            self.users, self._mechanisms, self.clock, lambda _principal: True
+        )
         self._metrics = BrokerMetrics(
             broker_id,
             topics,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import gc
 import logging
 import resource
@@ -14,6 +15,7 @@ from barnabas.addresses import host_port
 from barnabas.broker.broker import Broker
 from barnabas.broker.environment import Environment
 from barnabas.broker.settings.static import BrokerConfig
+from barnabas.security.http_settings import HttpAddress
 from barnabas.stop_signals import stop_on_signals
 
 SWITCH_INTERVAL_S = 0.0005
@@ -32,7 +34,10 @@ rare. A collection of young objects takes a few milliseconds.
 
 
 def run(
-    config: BrokerConfig, environment: Environment | None = None, http: str | None = None, out_of_sync_max: int = 0
+    config: BrokerConfig,
+    environment: Environment | None = None,
+    http: HttpAddress | None = None,
+    out_of_sync_max: int = 0,
 ) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP; print `ready HOST:PORT` after the start. Return the exit code.
 
@@ -51,7 +56,9 @@ def run(
     return 0
 
 
-async def _serve(config: BrokerConfig, environment: Environment | None, http: str | None, out_of_sync_max: int) -> None:
+async def _serve(
+    config: BrokerConfig, environment: Environment | None, http: HttpAddress | None, out_of_sync_max: int
+) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     stop_on_signals(loop, stop.set)
@@ -68,14 +75,16 @@ async def _serve(config: BrokerConfig, environment: Environment | None, http: st
 
 
 @contextlib.contextmanager
-def _serving_status(http: str | None, broker: Broker, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+def _serving_status(http: HttpAddress | None, broker: Broker, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
     if http is None:
         yield
         return
     # Import this module only here: most brokers in tests have no status page, and start faster without the import.
     from barnabas.net.status_server import LoopProbe, serving_status  # noqa: PLC0415
 
-    with serving_status(http, broker.collect, broker.not_ready, LoopProbe(loop).is_alive):
+    security = dataclasses.replace(http.security, allow_anonymous=broker.config.allow_anonymous)
+    pages = HttpAddress(http.address, security)
+    with serving_status(pages, broker.collect, broker.not_ready, LoopProbe(loop).is_alive, broker.prove):
         yield
 
 

@@ -41,6 +41,15 @@ class SaslMechanisms:
         """
         return {name: self._new_server(name) for name in names}
 
+    def accepted_token(self, token: str) -> AcceptedToken:
+        """Check a token for the status pages; called on a thread.
+
+        :raises AuthenticationError: the token is not valid, or no listener offers OAUTHBEARER.
+        """
+        if self._keys is None:
+            raise AuthenticationError("no listener of the broker offers OAUTHBEARER, so it accepts no tokens")
+        return self._validate(self._keys, token)
+
     def close(self) -> None:
         """Stop reading keys."""
         if self._keys is not None:

@@ -14,8 +14,9 @@ import click
 from barnabas.audit.balance import Balance
 from barnabas.cli.audit_views import AuditedTable, show_why, show_windows
 from barnabas.cli.connection import Connection
+from barnabas.cli.http_options import HttpPages, http_option
 from barnabas.cli.name_completion import complete_topics
-from barnabas.cli.options import connect, connection_options, http_option, json_option, named_connection
+from barnabas.cli.options import connect, connection_options, json_option, named_connection
 from barnabas.cli.progress_bar import record_progress
 from barnabas.cli.signals import end_on_sigterm
 from barnabas.cli.times import TIME_HELP, parse_time_ms
@@ -76,7 +77,7 @@ def audit(
     group: str | None,
     since_ms: int | None,
     watch_s: float | None,
-    http: str | None,
+    http: HttpPages | None,
     as_json: bool,
     connection: Connection,
 ) -> None:
@@ -120,7 +121,7 @@ def audit(
         sys.exit(1)
 
 
-def _watch(asked: Audit, interval_s: float, http: str | None, show: Show) -> NoReturn:
+def _watch(asked: Audit, interval_s: float, http: HttpPages | None, show: Show) -> NoReturn:
     """Repeat the comparison until Ctrl-C, SIGTERM or SIGHUP."""
     from barnabas.cli.audit_metrics import AuditMetrics, tiers_of
     from barnabas.net.status_server import serving_status
@@ -130,7 +131,8 @@ def _watch(asked: Audit, interval_s: float, http: str | None, show: Show) -> NoR
         has_source=asked.source is not None, has_group=asked.group is not None, has_table=asked.place is not None
     )
     metrics = AuditMetrics(asked.topic, tiers)
-    with serving_status(http, metrics.collect, metrics.not_ready):
+    address, prove = (None, None) if http is None else (http.http, http.prover(asked.connection.admin_settings))
+    with serving_status(address, metrics.collect, metrics.not_ready, prove=prove):
         while True:
             began_s = SYSTEM_CLOCK.monotonic()
             found, audited = asked.run()

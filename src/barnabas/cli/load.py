@@ -13,12 +13,11 @@ import click
 
 from barnabas.cli.connection import Connection
 from barnabas.cli.error_messages import exit_code_of, explain
+from barnabas.cli.http_options import HttpPages, http_and_metrics_port_options
 from barnabas.cli.name_completion import complete_topics
 from barnabas.cli.options import (
     connect,
     connection_options,
-    http_address,
-    http_and_metrics_port_options,
     require_topics,
 )
 from barnabas.cli.signals import end_on_sigterm
@@ -209,8 +208,7 @@ def load(
     within: float | None,
     maintain_every: float | None,
     target_file_mb: int | None,
-    http: str | None,
-    metrics_port: int | None,
+    http: HttpPages | None,
     connection: Connection,
     place: TablePlace,
     **asked: Any,
@@ -227,7 +225,6 @@ def load(
     """
     if within is not None and until_ms is None:
         raise click.UsageError("--within requires --until-complete TIME")
-    http = http_address(http, metrics_port)
     if http is not None and (every is None or until_ms is not None):
         raise click.UsageError("--http requires a repeated load: --every INTERVAL")
     if maintain_every is not None and (every is None or until_ms is not None):
@@ -241,7 +238,7 @@ def load(
         _load_until(loads, until_ms, every, within, as_json)
         return
     if every is not None:
-        _load_every(loads, every, maintain_every, http, as_json)
+        _load_every(loads, every, maintain_every, http, connection, as_json)
         return
     with connect(connection) as admin:
         known = admin.list_topics()
@@ -271,7 +268,12 @@ def _tracer_provider() -> object | None:
 
 
 def _load_every(
-    loads: _Loads, interval_s: float, maintain_every_s: float | None, http: str | None, as_json: bool
+    loads: _Loads,
+    interval_s: float,
+    maintain_every_s: float | None,
+    http: HttpPages | None,
+    connection: Connection,
+    as_json: bool,
 ) -> None:
     """Repeat the load until Ctrl-C, SIGTERM or SIGHUP, which abort a running load and leave its table unchanged."""
     from barnabas.cli.load_rounds import LoadRounds, as_line
@@ -287,7 +289,8 @@ def _load_every(
         maintenance = MaintenanceRounds(loads.maintain, maintain_every_s, SYSTEM_CLOCK)
     rounds = LoadRounds(loads.run, interval_s, show, SYSTEM_CLOCK, threading.Event().wait, maintenance)
     try:
-        with serving_status(http, rounds.metrics.collect, rounds.metrics.not_ready):
+        address, prove = (None, None) if http is None else (http.http, http.prover(connection.admin_settings))
+        with serving_status(address, rounds.metrics.collect, rounds.metrics.not_ready, prove=prove):
             rounds.run()
     finally:
         loads.close()

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas.cli.options import client_properties_option, http_address, http_and_metrics_port_options, named_connection
+from barnabas.cli.http_options import HttpPages, http_and_metrics_port_options
+from barnabas.cli.options import client_properties_option, named_connection
 from barnabas.cli.terminal_text import escaped, with_noun
 from barnabas.cli.times import parse_interval_s, show_time_ms
 from barnabas.clock import SYSTEM_CLOCK
@@ -109,8 +110,7 @@ def mirror(
     left_settings: tuple[str, ...],
     once: bool,
     status: float,
-    http: str | None,
-    metrics_port: int | None,
+    http: HttpPages | None,
     as_json: bool,
     properties: dict[str, str],
 ) -> int:
@@ -138,7 +138,7 @@ def mirror(
         audit=audit,
         settings=SettingsFilter(SyncRule(settings_follow), frozenset(left_settings)),
     )
-    return _run(config, _Output(as_json, status), http_address(http, metrics_port), once=once)
+    return _run(config, _Output(as_json, status), http, once=once)
 
 
 def _side(option: str, bootstrap: str | None, profile: str | None, properties: Mapping[str, str]) -> dict[str, Any]:
@@ -211,14 +211,14 @@ def _plain(name: str, value: object) -> str:
     return text if name == "reason" else f"{name.replace('_', ' ')} {text}"
 
 
-def _run(config: MirrorConfig, output: _Output, http: str | None, *, once: bool) -> int:
+def _run(config: MirrorConfig, output: _Output, http: HttpPages | None, *, once: bool) -> int:
     from barnabas.client.client_lifecycle import new_event_loop
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(_mirror(config, output, http, once=once))
 
 
-async def _mirror(config: MirrorConfig, output: _Output, http: str | None, *, once: bool) -> int:
+async def _mirror(config: MirrorConfig, output: _Output, http: HttpPages | None, *, once: bool) -> int:
     from barnabas.mirror.mirror import Mirror
     from barnabas.net.status_server import LoopProbe, serving_status
 
@@ -227,7 +227,9 @@ async def _mirror(config: MirrorConfig, output: _Output, http: str | None, *, on
     mirror = Mirror(config, output.report)
     watching: asyncio.Task[None] | None = None
     try:
-        with serving_status(http, mirror.collect, mirror.not_ready, LoopProbe(loop).is_alive) as server:
+        address, prove = (None, None) if http is None else (http.http, http.prover(config.target))
+        is_alive = LoopProbe(loop).is_alive
+        with serving_status(address, mirror.collect, mirror.not_ready, is_alive, prove) as server:
             if await _starts(mirror, stop):
                 place = {} if server is None else {"metrics": f"{server.url}/metrics"}
                 output.report({"about": "mirror", "event": "ready", **place})

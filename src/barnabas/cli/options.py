@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from barnabas.addresses import split_listener
 from barnabas.cli.connection import DEFAULT_BOOTSTRAP, Connection
 from barnabas.cli.error_messages import unknown_topic
 from barnabas.errors import RetriableError
@@ -149,45 +148,6 @@ def allow_anonymous_option(function: Decorated) -> Decorated:
         is_flag=True,
         help="Let other machines connect without authentication; otherwise such a listener is an error.",
     )(function)
-
-
-def http_option(function: Decorated) -> Decorated:
-    """Add `--http`, the address that serves metrics and health checks."""
-    return click.option(
-        "--http",
-        metavar="[HOST:]PORT",
-        callback=_http_address,
-        help="Serve /metrics for Prometheus, /healthz and /readyz at this address; without HOST, only on loopback."
-        "  [default: off]",
-    )(function)
-
-
-def http_and_metrics_port_options(function: Decorated) -> Decorated:
-    """Add `--http` and its deprecated name `--metrics-port` from releases up to 0.1."""
-    return http_option(
-        click.option(
-            "--metrics-port", metavar="PORT", type=click.IntRange(0, 65535), help="Deprecated; use --http PORT."
-        )(function)
-    )
-
-
-def http_address(http: str | None, metrics_port: int | None) -> str | None:
-    """Return the address from `--http` or `--metrics-port`.
-
-    :raises click.UsageError: both options are given.
-    """
-    if http is not None and metrics_port is not None:
-        raise click.UsageError("--metrics-port is the former name of --http; give only --http")
-    return str(metrics_port) if metrics_port is not None else http
-
-
-def _http_address(_context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    if value is not None:
-        try:
-            split_listener(value)
-        except ValueError as error:
-            raise click.BadParameter(str(error), param=option) from None
-    return value
 
 
 def yes_option(function: Decorated) -> Decorated:

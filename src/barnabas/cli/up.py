@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from barnabas.cli.http_options import broker_http_option
 from barnabas.cli.log_output import log_format_option, log_to_stderr
-from barnabas.cli.options import allow_anonymous_option, broker_properties_option, http_option
+from barnabas.cli.options import allow_anonymous_option, broker_properties_option
 
 if TYPE_CHECKING:
     from barnabas.broker.environment import Environment
     from barnabas.log_lines import LogFormat
+    from barnabas.security.http_settings import HttpAddress
 
 
 @click.command()
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 )
 @click.option("--config", metavar="FILE", help="File with settings under Kafka's names: TOML, or *.properties.")
 @broker_properties_option
-@http_option
+@broker_http_option
 @click.option(
     "--ready-out-of-sync",
     metavar="N",
@@ -63,7 +65,7 @@ def up(
     data: tuple[str, ...],
     config: str | None,
     properties: dict[str, str],
-    http: str | None,
+    http: HttpAddress | None,
     ready_out_of_sync: int,
     log_format: LogFormat,
 ) -> int:

@@ -6,6 +6,9 @@
 | `/healthz` | 200 while the process works; 503 if it should be restarted |
 | `/readyz` | 200 while the process is ready; 503 and the reasons, one per line, while it is not |
 
+With authentication, `/metrics` needs a principal that may describe the cluster. `/healthz` and `/readyz` stay open,
+because supervisors have no credentials, but only such a principal sees the reasons.
+
 The server is that of Python's standard library, in its own threads. It limits the resources of untrusted clients: the
 number of connections, the size of a request head, and the time, even if a client sends or reads slowly. A connection
 carries one request.
@@ -20,6 +23,7 @@ import io
 import logging
 import socket
 import socketserver
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -30,9 +34,19 @@ from typing import Any
 
 from barnabas.addresses import host_port, split_listener
 from barnabas.clock import SYSTEM_CLOCK, Clock
-from barnabas.errors import UnavailableError
+from barnabas.errors import ConfigurationError, UnavailableError
+from barnabas.log_lines import LimitedLog, LogEvent, event
 from barnabas.metrics.exposition import CONTENT_TYPE, Snapshots
 from barnabas.metrics.metric import Collect
+from barnabas.net.tls import TlsContext, server_context
+from barnabas.security.http_authentication import (
+    CHALLENGE,
+    HttpAuthentication,
+    HttpCredentials,
+    HttpIdentity,
+    HttpRefusedError,
+)
+from barnabas.security.http_settings import OPEN, HttpAddress, HttpSecurity
 
 CONNECTIONS_MAX = 32
 """The maximum number of connections. Further connections are closed immediately."""
@@ -72,28 +86,36 @@ class StatusPages:
     not_ready: Callable[[], Sequence[str]] = list
 
 
+Prove = Callable[[HttpCredentials], HttpIdentity]
+"""Returns the identity of credentials; raises AuthenticationError for wrong ones. Called on any thread."""
+
+
 @contextmanager
 def serving_status(
-    address: str | None,
+    http: HttpAddress | None,
     collect: Collect,
     not_ready: Callable[[], Sequence[str]] = list,
     is_alive: Callable[[], bool] = lambda: True,
+    prove: Prove | None = None,
 ) -> Iterator[StatusServer | None]:
     """Serve the pages within the context.
 
-    :param address: see `StatusServer`; None serves no pages.
+    :param http: None serves no pages.
+    :param prove: see `StatusServer`.
     :raises UnavailableError: the server cannot listen on the address.
+    :raises ConfigurationError: other machines could connect without authentication, or a certificate is not valid.
     """
-    if address is None:
+    if http is None:
         yield None
         return
     snapshots = Snapshots(collect, SYSTEM_CLOCK, SYSTEM_CLOCK.sleep)
-    server = StatusServer(address, StatusPages(snapshots.pieces, is_alive, not_ready), SYSTEM_CLOCK)
+    pages = StatusPages(snapshots.pieces, is_alive, not_ready)
+    server = StatusServer(http.address, pages, SYSTEM_CLOCK, http.security, prove)
     try:
         server.start()
     except OSError as error:
         raise UnavailableError(
-            f"cannot listen on {address}: {error.strerror}; choose another address with --http"
+            f"cannot listen on {http.address}: {error.strerror}; choose another address with --http"
         ) from None
     log.info("metrics and health are at %s/metrics, /healthz and /readyz", server.url)
     try:
@@ -121,19 +143,37 @@ class StatusServer:
     """Serves the pages from `start` until `close`.
 
     :param address: see `split_listener`; port 0 selects a free port.
+    :param prove: proves the credentials of clients; needed with authentication.
     :raises ValueError: the address is invalid.
+    :raises ConfigurationError: other machines could connect without authentication, or a certificate is not valid.
     """
 
-    def __init__(self, address: str, pages: StatusPages, clock: Clock) -> None:
+    def __init__(
+        self,
+        address: str,
+        pages: StatusPages,
+        clock: Clock,
+        security: HttpSecurity = OPEN,
+        prove: Prove | None = None,
+    ) -> None:
         self._host, self._port = split_listener(address)
-        self._pages = pages
-        self._clock = clock
+        self._scheme = security.scheme
+        security.check(f"--http {address}", self._host)
+        if security.is_open_to_all(self._host):
+            log.warning("--http %s shows its pages to all clients without authentication (--allow-anonymous)", address)
+        tls = None if security.tls is None else TlsContext(security.tls, server_context)
+        guard = None
+        if security.authenticates:
+            if prove is None:
+                raise ConfigurationError("these pages cannot authenticate clients; use --http-auth none")
+            guard = _Guard(prove, clock)
+        self._serving = _Serving(pages, clock, tls, guard)
         self._server: _Server | None = None
 
     @property
     def url(self) -> str:
         """The URL of the pages, after the start of the server."""
-        return f"http://{host_port(self._host, self._port)}"
+        return f"{self._scheme}://{host_port(self._host, self._port)}"
 
     def start(self) -> None:
         """Listen, and start to serve.
@@ -143,7 +183,7 @@ class StatusServer:
         family, *_, address = socket.getaddrinfo(
             self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        server = self._server = _Server(family, address, self._pages, self._clock)
+        server = self._server = _Server(family, address, self._serving)
         self._port = int(server.server_address[1])
         threading.Thread(target=server.serve_forever, args=(SWEEP_S,), name="status server", daemon=True).start()
 
@@ -158,17 +198,55 @@ class StatusServer:
             server.end_connections()
 
 
+class _Guard:
+    """Authenticates the clients of the pages. Any thread may use it."""
+
+    def __init__(self, prove: Prove, clock: Clock) -> None:
+        self._prove = prove
+        self._failures = LimitedLog(log, clock.monotonic, "%d further authentications at --http failed")
+        self._authentication = HttpAuthentication(clock.monotonic, self._report)
+
+    def identity(self, header: str | None, address: str) -> HttpIdentity:
+        """Return the identity of a client that may see everything.
+
+        :raises HttpRefusedError: the client does not authenticate, or may not describe the cluster (403).
+        """
+        found = self._authentication.authenticate(header, address, self._prove)
+        if not found.sees_cluster:
+            raise HttpRefusedError(403, f"{found.principal} may not describe the cluster")
+        return found
+
+    def _report(self, address: str, user: str, reason: str) -> None:
+        extra = event(LogEvent.AUTHENTICATION_FAILED)
+        who = f"User:{user}" if user else "a token"
+        self._failures.warning("%s failed to authenticate at --http as %s: %s", address, who, reason, extra=extra)
+
+
+@dataclass(frozen=True, slots=True)
+class _Serving:
+    """The parts of a server.
+
+    :param tls: None for HTTP without TLS.
+    :param guard: None without authentication.
+    """
+
+    pages: StatusPages
+    clock: Clock
+    tls: TlsContext | None
+    guard: _Guard | None
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     request_queue_size = CONNECTIONS_MAX
 
-    def __init__(
-        self, family: socket.AddressFamily, address: tuple[Any, ...], pages: StatusPages, clock: Clock
-    ) -> None:
+    def __init__(self, family: socket.AddressFamily, address: tuple[Any, ...], serving: _Serving) -> None:
         self.address_family = family
-        self.pages = pages
-        self._clock = clock
+        self.pages = serving.pages
+        self.guard = serving.guard
+        self._tls = serving.tls
+        self._clock = serving.clock
         self._due: dict[socket.socket, float] = {}
         """The monotonic time at which each open connection expires."""
         super().__init__(address, _Handler)
@@ -184,6 +262,23 @@ class _Server(ThreadingHTTPServer):
             return
         self._due[request] = self._clock.monotonic() + CONNECTION_S_MAX
         super().process_request(request, client_address)
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Called on the thread of a connection."""
+        if self._tls is None:
+            super().finish_request(request, client_address)
+            return
+        request.settimeout(SILENT_S_MAX)
+        context = self._tls.latest("--http")
+        secured = context.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+        self._due[secured] = self._due.pop(request, self._clock.monotonic() + CONNECTION_S_MAX)
+        try:
+            secured.do_handshake()
+            super().finish_request(secured, client_address)
+            _say_goodbye(secured)
+        finally:
+            self._due.pop(secured, None)
+            secured.close()
 
     def shutdown_request(self, request: Any) -> None:
         self._due.pop(request, None)
@@ -207,7 +302,15 @@ class _Server(ThreadingHTTPServer):
 def _end(request: socket.socket) -> None:
     """Shut down a connection, so that all reads and writes of its thread fail."""
     with suppress(OSError):  # the client has already closed the connection
-        request.shutdown(socket.SHUT_RDWR)
+        # The method of SSLSocket would end the encryption first, while another thread still writes.
+        socket.socket.shutdown(request, socket.SHUT_RDWR)
+
+
+def _say_goodbye(secured: ssl.SSLSocket) -> None:
+    """Send TLS's close_notify, without waiting for the peer's."""
+    with suppress(OSError, ValueError):
+        secured.settimeout(0)
+        secured.unwrap()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -236,6 +339,9 @@ class _Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         try:
             status, content, content_type = self._page(path)
+        except HttpRefusedError as error:
+            self._answer(HTTPStatus(error.status), str(error), challenge=error.status == HTTPStatus.UNAUTHORIZED)
+            return
         except Exception:
             log.exception("cannot respond to a request for %s", path)
             status, content, content_type = _FAILED
@@ -244,13 +350,33 @@ class _Handler(BaseHTTPRequestHandler):
     def _page(self, path: str) -> _Page:
         pages = self.server.pages
         if path == "/metrics":
+            self._check_client()
             return HTTPStatus.OK, pages.metrics(), CONTENT_TYPE
         if path == "/healthz":
             return _OK if pages.is_alive() else (_UNAVAILABLE, "the event loop does not respond", PLAIN_TEXT)
         if path == "/readyz":
             reasons = pages.not_ready()
-            return (_UNAVAILABLE, "\n".join(reasons), PLAIN_TEXT) if reasons else _OK
+            if not reasons:
+                return _OK
+            return _UNAVAILABLE, "\n".join(reasons) if self._may_see_all() else "not ready", PLAIN_TEXT
         return _NOT_FOUND
+
+    def _check_client(self) -> None:
+        """Check that the client may see everything.
+
+        :raises HttpRefusedError: it may not.
+        """
+        if self.server.guard is not None:
+            self.server.guard.identity(self.headers.get("Authorization"), self.client_address[0])
+
+    def _may_see_all(self) -> bool:
+        if self.server.guard is not None and "Authorization" not in self.headers:
+            return False
+        try:
+            self._check_client()
+        except HttpRefusedError:
+            return False
+        return True
 
     def do_HEAD(self) -> None:
         self.do_GET()
@@ -265,6 +391,8 @@ class _Handler(BaseHTTPRequestHandler):
         content: Sequence[bytes] | str,
         content_type: str = PLAIN_TEXT,
         allow: str | None = None,
+        *,
+        challenge: bool = False,
     ) -> None:
         pieces = [f"{content}\n".encode()] if isinstance(content, str) else content
         self.send_response(status)
@@ -274,6 +402,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("X-Content-Type-Options", "nosniff")
         if allow is not None:
             self.send_header("Allow", allow)
+        if challenge:
+            self.send_header("WWW-Authenticate", CHALLENGE)
         self.end_headers()
         if self.command != "HEAD":
             for piece in pieces:

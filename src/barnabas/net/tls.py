@@ -12,6 +12,7 @@ TLS 1.2 is the oldest version. Sessions are not resumed: each connection present
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import ssl
@@ -22,8 +23,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from barnabas.errors import ConfigurationError
+from barnabas.log_lines import LogEvent, event
 from barnabas.security.principal import DistinguishedName
 from barnabas.security.tls_settings import ClientAuth, TlsSettings
+
+log = logging.getLogger(__name__)
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -224,6 +228,20 @@ class TlsContext:
                 raise
             self._stamps, self._failed_stamps = stamps, ()
             return True
+
+    def latest(self, server: str) -> ssl.SSLContext:
+        """Return the context for a new connection of a server. It loads changed files; an error is only logged.
+
+        :param server: the name of the server in log lines.
+        """
+        try:
+            if self.reload():
+                log.info("%s uses the changed certificate for new connections", server)
+        except ConfigurationError as error:
+            extra = event(LogEvent.CERTIFICATE_NOT_RELOADED)
+            message = "cannot load the changed certificate of %s: %s; it uses the previous one"
+            log.error(message, server, error, extra=extra)  # noqa: TRY400 - the reason is clear without a traceback
+        return self.current
 
     def _look(self) -> tuple[Any, ...]:
         """Return the identity, size and modification time of each file."""

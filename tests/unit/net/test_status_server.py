@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import gc
+import logging
 import socket
+import ssl
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from http.client import HTTPConnection, HTTPResponse
+from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
+from pathlib import Path
 
 import pytest
 
 from barnabas.clock import ManualClock
-from barnabas.errors import UnavailableError
+from barnabas.errors import AuthenticationError, ConfigurationError, DisconnectedError, UnavailableError
 from barnabas.metrics.exposition import CONTENT_TYPE, SNAPSHOT_AGE_S_MAX, Snapshots
 from barnabas.metrics.metric import Sample, gauge
 from barnabas.net import status_server
@@ -27,6 +31,10 @@ from barnabas.net.status_server import (
     StatusServer,
     serving_status,
 )
+from barnabas.security.http_authentication import HttpCredentials, HttpIdentity
+from barnabas.security.http_settings import HttpAddress, HttpSecurity
+from barnabas.security.principal import Principal
+from tests.support.certificates import Certificates
 
 ANSWERED = gauge("barnabas_test_answers", "Answers.")
 OF_TOPIC = gauge("barnabas_test_size", "Size.", "topic")
@@ -230,7 +238,7 @@ def test_nothing_listens_after_the_end() -> None:
 
 def test_an_address_in_use_is_named() -> None:
     with serving() as server:
-        second = serving_status(f"127.0.0.1:{port_of(server)}", lambda: [])
+        second = serving_status(HttpAddress(f"127.0.0.1:{port_of(server)}"), lambda: [])
         with pytest.raises(UnavailableError, match=r"cannot listen on .*; choose another address with --http"):
             second.__enter__()
 
@@ -238,7 +246,7 @@ def test_an_address_in_use_is_named() -> None:
 def test_samples_are_served_and_no_address_serves_nothing() -> None:
     with serving_status(None, lambda: []) as server:
         assert server is None
-    with serving_status("127.0.0.1:0", lambda: [ANSWERED.sample(42)]) as server:
+    with serving_status(HttpAddress("127.0.0.1:0"), lambda: [ANSWERED.sample(42)]) as server:
         assert server is not None
         assert b"\nbarnabas_test_answers 42.0\n" in ask(server, "/metrics")[1]
 
@@ -254,3 +262,132 @@ def test_a_loop_is_alive_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not LoopProbe(loop).is_alive()
     loop.close()
     assert not LoopProbe(loop).is_alive()
+
+
+# --- authentication and TLS ---
+
+PASSWORD = "planted-password"
+
+
+def prove(credentials: HttpCredentials) -> HttpIdentity:
+    """Accept one password for every user; only admin may see the cluster."""
+    if credentials.secret.reveal() == "nobody knows":
+        raise DisconnectedError("no broker responds")
+    if credentials.secret.reveal() != PASSWORD:
+        raise AuthenticationError("the password is wrong")
+    return HttpIdentity(Principal("User", credentials.user or "token"), credentials.user == "admin")
+
+
+@contextmanager
+def protected(security: HttpSecurity, **pages: Callable[..., object]) -> Iterator[StatusServer]:
+    shown = StatusPages(**{"metrics": lambda: [b"the metrics\n"], **pages})  # type: ignore[arg-type]
+    server = StatusServer("0", shown, ManualClock(), security, prove)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def get(
+    server: StatusServer, path: str, user: str = "", password: str = PASSWORD, context: ssl.SSLContext | None = None
+) -> tuple[int, bytes, str | None]:
+    """Return the status, the content and the challenge of a page."""
+    headers = {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()} if user else {}
+    port = port_of(server)
+    made = (
+        HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
+        if context is None
+        else HTTPSConnection("127.0.0.1", port, timeout=TIMEOUT_S, context=context)
+    )
+    with closing(made) as connection:
+        connection.request("GET", path, headers=headers)
+        response = connection.getresponse()
+        return response.status, response.read(), response.getheader("WWW-Authenticate")
+
+
+def test_metrics_need_a_user_who_may_describe_the_cluster(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with protected(HttpSecurity(users=True)) as server:
+        status, content, challenge = get(server, "/metrics")
+        assert (status, content) == (401, b"Unauthorized\n")
+        assert challenge is not None
+        assert "Basic" in challenge
+        assert "Bearer" in challenge
+        assert get(server, "/metrics", "admin", "planted-wrong")[0] == 401
+        assert get(server, "/metrics", "alice")[:2] == (403, b"User:alice may not describe the cluster\n")
+        assert get(server, "/metrics", "admin", "nobody knows")[0] == 503
+        assert get(server, "/metrics", "admin") == (200, b"the metrics\n", None)
+    assert "failed to authenticate at --http as User:admin" in caplog.text
+    assert "planted" not in caplog.text
+
+
+def test_supervisors_see_the_health_without_its_reasons() -> None:
+    with protected(HttpSecurity(users=True), not_ready=lambda: ["topic hidden-3 is offline"]) as server:
+        assert get(server, "/healthz")[:2] == (200, b"ok\n")
+        assert get(server, "/readyz")[:2] == (503, b"not ready\n")
+        assert get(server, "/readyz", "alice")[:2] == (503, b"not ready\n")
+        assert get(server, "/readyz", "admin")[:2] == (503, b"topic hidden-3 is offline\n")
+
+
+@pytest.mark.parametrize(
+    ("address", "security", "reason"),
+    [
+        ("0.0.0.0:0", HttpSecurity(), "without authentication"),
+        ("[::]:0", HttpSecurity(), "without authentication"),
+        ("0.0.0.0:0", HttpSecurity(users=True), "passwords without encryption"),
+        ("0.0.0.0:0", HttpSecurity(users=True, allow_anonymous=True), "passwords without encryption"),
+        ("127.0.0.1:0", HttpSecurity(keyfile="key.pem"), "need --http-certfile"),
+        ("127.0.0.1:0", HttpSecurity(certfile="missing.pem"), "cannot read missing.pem"),
+    ],
+)
+def test_unprotected_pages_for_other_machines_are_refused(address: str, security: HttpSecurity, reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
+        StatusServer(address, StatusPages(lambda: []), ManualClock(), security, prove)
+
+
+def test_operator_can_permit_pages_for_everybody(caplog: pytest.LogCaptureFixture) -> None:
+    StatusServer("0.0.0.0:0", StatusPages(lambda: []), ManualClock(), HttpSecurity(allow_anonymous=True))
+    assert "without authentication (--allow-anonymous)" in caplog.text
+
+
+def test_pages_that_cannot_authenticate_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="--http-auth none"):
+        StatusServer("0", StatusPages(lambda: []), ManualClock(), HttpSecurity(users=True))
+
+
+def test_https_uses_changed_certificates_and_ends_silent_clients(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    file = certificates.server("pages")
+    context = ssl.create_default_context(cafile=str(certificates.ca))
+    with protected(HttpSecurity(certfile=str(file))) as server:
+        assert server.url.startswith("https://127.0.0.1:")
+        assert get(server, "/metrics", "admin", context=context)[0] == 200
+        assert get(server, "/metrics", context=context)[0] == 401
+        renewed = Certificates(tmp_path / "renewed")
+        renewed.server("pages").replace(file)
+        trusting = ssl.create_default_context(cafile=str(renewed.ca))
+        assert get(server, "/healthz", context=trusting)[0] == 200
+        with pytest.raises(ssl.SSLError):
+            get(server, "/healthz", context=context)
+        with closing(connect(server)) as plain:
+            plain.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            assert b"metrics" not in read_until_the_end(plain)
+
+
+def test_time_of_a_tls_connection_is_limited(tmp_path: Path) -> None:
+    clock = ManualClock()
+    security = HttpSecurity(certfile=str(Certificates(tmp_path).server("pages")))
+    server = StatusServer("0", StatusPages(lambda: []), clock, security, prove)
+    server.start()
+    with closing(connect(server)) as silent:
+        clock.advance(CONNECTION_S_MAX)
+        assert read_until_the_end(silent) == b""
+    server.close()
+
+
+def read_until_the_end(connection: socket.socket) -> bytes:
+    try:
+        return read_all(connection)
+    except ConnectionResetError:
+        return b""
