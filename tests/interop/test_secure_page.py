@@ -29,7 +29,14 @@ SECTIONS = {
         r"(?:^## (?P<title>.+)\n|\A)(?P<text>(?:(?!^## ).*\n)*)", PAGE.read_text(encoding="utf-8"), re.MULTILINE
     )
 }
-ONE_MACHINE = ("One machine", "Renew certificates", "Change passwords", "Client certificates")
+ONE_MACHINE = (
+    "One machine",
+    "Registry",
+    "Status pages",
+    "Renew certificates",
+    "Change passwords",
+    "Client certificates",
+)
 THREE_MACHINES = ("Three machines",)
 BLOCK = re.compile(r"```(?P<kind>console|python)\n(?P<text>.*?)```", re.DOTALL)
 HOSTS = {f"kafka{number}.example.com": f"127.0.0.{number}" for number in (1, 2, 3)}
@@ -42,17 +49,25 @@ class Reader:
         self.folder = folder
         self.replaced = replaced
         self.running: list[subprocess.Popen[str]] = []
+        self.ready = 0
+        """The number of processes that are ready."""
         programs = folder / "bin"
         programs.mkdir()
         for name, line in {
             "barnabas": f'exec "{sys.executable}" -m barnabas.cli.main "$@"',
             "python": f'exec "{sys.executable}" "$@"',
+            "curl": f'exec "{sys.executable}" -m tests.programs.fetch "$@"',
             "scp": "exit 0",  # all brokers run here, from the folders that the page copies
         }.items():
             (programs / name).write_text(f"#!/bin/sh\n{line}\n")
             (programs / name).chmod(0o755)
         own = {name: value for name, value in os.environ.items() if not name.startswith("BARNABAS_")}
-        self.environment = {**own, "PATH": f"{programs}:{own['PATH']}", "XDG_CONFIG_HOME": str(folder / "config")}
+        self.environment = {
+            **own,
+            "PATH": f"{programs}:{own['PATH']}",
+            "PYTHONPATH": str(PAGE.parents[2]),
+            "XDG_CONFIG_HOME": str(folder / "config"),
+        }
 
     def here(self, text: str) -> str:
         for old, new in self.replaced.items():
@@ -100,13 +115,20 @@ class Reader:
         self.running.append(process)
 
     def wait_until_ready(self) -> None:
-        for number, process in enumerate(self.running):
+        for number, process in list(enumerate(self.running))[self.ready :]:
+            self.ready = number + 1
             watchdog = threading.Timer(TIMEOUT_S, process.kill)
             watchdog.start()
             assert process.stdout
             line = process.stdout.readline()
             watchdog.cancel()
             assert line.startswith("ready "), (self.folder / f"broker-{number}.log").read_text()
+
+    def stop(self) -> None:
+        """Stop all processes, in order from the last one to the first one."""
+        for process in reversed(self.running):
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=TIMEOUT_S)
 
     def close(self) -> None:
         for process in self.running:
@@ -147,18 +169,33 @@ def test_the_tests_cover_all_commands_of_the_page() -> None:
 
 def test_one_machine_is_secured_as_the_page_says(reader: Reader) -> None:
     port = free_port()
-    reader.replaced = {"localhost:9092": f"localhost:{port}", "--host localhost": f"--host localhost --port {port}"}
+    registry_port, status_port = free_port(), free_port()
+    reader.replaced = {
+        "localhost:9092": f"localhost:{port}",
+        "init secured --host localhost": f"init secured --host localhost --port {port}",
+        "registry registry --host localhost": f"registry registry --host localhost --port {registry_port}",
+        "localhost:8081": f"localhost:{registry_port}",
+        "0.0.0.0:9404": f"0.0.0.0:{status_port}",
+        "localhost:9404": f"localhost:{status_port}",
+    }
+    fetched: list[list[str]] = []
     for kind, text in blocks(*ONE_MACHINE):
         if kind == "python":
             assert reader.run("python", "-c", reader.here(text)) == "b'hello'\n"
             continue
         for command, shown in commands(reader.here(text)):
-            if command.startswith("barnabas up"):
+            if command.startswith("barnabas up") and reader.running:
+                reader.stop()
+            if command.startswith("barnabas up") or "--http-certfile registry.pem" in command:
                 reader.start(command)
                 reader.wait_until_ready()
                 continue
             said = reader.run("bash", "-c", f"set -o pipefail; {command}").splitlines()
+            if command.startswith("curl"):
+                fetched.append(said)
             assert [line for line in shown if line not in said] == []
+    assert fetched[0] == ["[]"]
+    assert any(line.startswith("kafka_server_brokertopicmetrics_messagesin_total") for line in fetched[1])
     assert (reader.folder / "reports.pem").is_file()
     assert "only super.users manage users" in reader.refused("barnabas --profile local user list")
     other = "sasl.mechanism=SCRAM-SHA-512", "sasl.password=${file:alice.password}"
@@ -167,8 +204,8 @@ def test_one_machine_is_secured_as_the_page_says(reader: Reader) -> None:
     assert "exists already" in reader.refused(
         "barnabas --profile secured/admin.toml user create alice --password-file alice.new"
     )
-    logged = (reader.folder / "broker-0.log").read_text()
-    for secret in ("alice.password", "alice.new", "secured/admin.password"):
+    logged = "".join(each.read_text() for each in reader.folder.glob("broker-*.log"))
+    for secret in ("alice.password", "alice.new", "secured/admin.password", "registry.password"):
         assert (reader.folder / secret).read_text().strip() not in logged
 
 

@@ -169,9 +169,12 @@ def server_certificate(authority: Authority, broker: BrokerHosts, now: datetime.
     return authority.issue_server(broker.certified_hosts, now, days, name=broker.common_name).key_store
 
 
-def client_certificate(authority: Authority, name: str, now: datetime.datetime, days: int) -> str:
+def client_certificate(
+    authority: Authority, name: str, now: datetime.datetime, days: int, hosts: Sequence[str] = ()
+) -> str:
     """Return a private key and a certificate of a client with the principal `User:CN=<name>`.
 
+    :param hosts: the host names and addresses of a server that also uses the certificate, such as a registry.
     :raises ConfigurationError: the name belongs to brokers, or is not a common name.
     """
     if name.lower().startswith(BROKER_NAME):
@@ -180,7 +183,8 @@ def client_certificate(authority: Authority, name: str, now: datetime.datetime, 
         )
     if not re.fullmatch(r"[A-Za-z0-9_.@-]{1,64}", name):
         raise ConfigurationError(f"{name[:100]!r} must have 1 to 64 of the characters a-z A-Z 0-9 . _ @ -")
-    return authority.issue_client(name, now, days).key_store
+    issued = authority.issue_server(hosts, now, days, name=name) if hosts else authority.issue_client(name, now, days)
+    return issued.key_store
 
 
 def broker_settings(

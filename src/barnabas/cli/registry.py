@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from barnabas.cli.connection import Connection
+from barnabas.cli.http_options import address_option, http_security_options, login_settings
 from barnabas.cli.log_output import log_format_option, log_to_stderr
-from barnabas.cli.options import connection_options, http_option
+from barnabas.cli.options import connection_options
 from barnabas.extras import require_installed
 
 if TYPE_CHECKING:
     from barnabas.log_lines import LogFormat
+    from barnabas.security.http_settings import HttpSecurity
 
 NEEDED = ("uvicorn", "httptools", "starlette", "avro", "jsonschema", "google")
 
@@ -20,7 +22,7 @@ NEEDED = ("uvicorn", "httptools", "starlette", "avro", "jsonschema", "google")
 @click.command()
 @click.option("--host", metavar="HOST", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8081, show_default=True, help="Port; 0: a free port.")
-@click.option("--url", metavar="URL", help="URL to print after `ready`.  [default: http://HOST:PORT]")
+@click.option("--url", metavar="URL", help="URL to print after `ready`.  [default: from --host and --port]")
 @click.option("--topic", metavar="TOPIC", default="_schemas", show_default=True, help="Topic that stores the schemas.")
 @click.option(
     "--group",
@@ -29,7 +31,27 @@ NEEDED = ("uvicorn", "httptools", "starlette", "avro", "jsonschema", "google")
     expose_value=False,
     help="No effect.",
 )
-@http_option
+@address_option
+@http_security_options
+@click.option(
+    "--http-cafile",
+    metavar="FILE",
+    help="PEM file with the CAs of client certificates, which then authenticate clients, too.",
+)
+@click.option(
+    "--http-principal-mapping",
+    metavar="RULES",
+    default="DEFAULT",
+    show_default=True,
+    help="Rules that map client certificates to principals, as Kafka's ssl.principal.mapping.rules.",
+)
+@click.option("--super-users", metavar="PRINCIPAL;...", default="", help="Principals that may do everything.")
+@click.option(
+    "--subject-acls/--no-subject-acls",
+    default=True,
+    show_default=True,
+    help="Check the ACLs on subjects, if the brokers have ACLs. Apache Kafka's brokers know no subjects.",
+)
 @log_format_option
 @connection_options
 def registry(
@@ -38,13 +60,19 @@ def registry(
     url: str | None,
     topic: str,
     http: str | None,
+    http_security: HttpSecurity,
+    http_login_profile: str | None,
+    http_principal_mapping: str,
+    super_users: str,
+    subject_acls: bool,
     log_format: LogFormat,
     connection: Connection,
 ) -> int:
     """Start a schema registry in the foreground, with Confluent's REST interface.
 
     Print `ready URL` once it serves. Ctrl-C, SIGTERM or SIGHUP stops it. Several registries may use one topic; each
-    registry answers all requests.
+    registry answers all requests. With --http-certfile, clients authenticate as users of the brokers; the certificate
+    also serves the pages of --http.
     """
     for package in NEEDED:
         require_installed(package, "registry")
@@ -52,4 +80,17 @@ def registry(
     from barnabas.registry.main import RegistryConfig, run
 
     with log_to_stderr(log_format):
-        return run(RegistryConfig(connection.bootstrap, host, port, url, topic, connection.properties), http)
+        config = RegistryConfig(
+            connection.bootstrap,
+            host,
+            port,
+            url,
+            topic,
+            connection.properties,
+            security=http_security,
+            login_settings=None if http_login_profile is None else login_settings(http_login_profile, {}),
+            mapping_rules=http_principal_mapping,
+            super_users=super_users,
+            checks_acls=subject_acls,
+        )
+        return run(config, http)

@@ -160,13 +160,22 @@ def renew(folder: Path, days: int) -> None:
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("name", metavar="NAME")
 @click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), required=True, help="File to create.")
+@click.option(
+    "--host",
+    "hosts",
+    metavar="NAME[,NAME...]",
+    default="",
+    help="Host names and IP addresses of a server with this certificate, such as a registry.",
+)
 @_days_option
-def certificate(folder: Path, name: str, output: Path, days: int) -> None:
+def certificate(folder: Path, name: str, output: Path, hosts: str, days: int) -> None:
     """Create a client certificate with the principal `User:CN=NAME`, signed by the CA of DIR.
 
-    A listener with ssl.client.auth=required accepts it. FILE contains the private key, too.
+    A listener with ssl.client.auth=required accepts it. FILE contains the private key, too. With --host, servers can
+    use the certificate, such as a registry or the pages of --http.
     """
-    text = client_certificate(_authority(folder), name, _now(), days)
+    names = parse_hosts((hosts,))[0].hosts if hosts else ()
+    text = client_certificate(_authority(folder), name, _now(), days, names)
     try:
         write_private_file(output, text)
     except FileExistsError:

@@ -6,6 +6,7 @@ that the relevant state does not change during this work.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from collections.abc import Sequence
@@ -78,6 +79,24 @@ def dependencies(state: RegistryState, subject: str, content: Content) -> tuple[
 
     visit(content, ())
     return tuple(found.values())
+
+
+def referenced_subjects(state: RegistryState, context: str, content: Content) -> set[str]:
+    """Return the subjects that a schema refers to, directly or indirectly. Missing schemas are skipped."""
+    found: set[str] = set()
+    seen: set[tuple[str, int]] = set()
+    waiting = [content]
+    while waiting and len(seen) < NESTED_REFERENCES_MAX:
+        for reference in waiting.pop().references:
+            home = (contexts.qualified(context, reference.subject), reference.version)
+            found.add(home[0])
+            if home in seen:
+                continue
+            seen.add(home)
+            with contextlib.suppress(RegistryError):
+                version = state.version(home[0], None if reference.version == -1 else reference.version, deleted=True)
+                waiting.append(version.content)
+    return found
 
 
 def check_writable(state: RegistryState, subject: str, *, imported: bool = False) -> None:

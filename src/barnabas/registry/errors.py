@@ -154,6 +154,16 @@ class RegistryError(BarnabasError):
         return cls(422, reason)
 
     @classmethod
+    def denied(cls, operation: str, resource: str) -> RegistryError:
+        """Return the error for a client that lacks a permission."""
+        return cls(40301, f"User is denied operation {operation} on {resource}")
+
+    @classmethod
+    def no_acls(cls) -> RegistryError:
+        """Return the error for a registry that does not know the current ACLs."""
+        return cls(503, "The registry cannot read the ACLs from the brokers now; try again later")
+
+    @classmethod
     def store(cls, reason: str) -> RegistryError:
         """Return the error for a failed read or write of the schema topic."""
         return cls(50001, f"Error while accessing the backend data store: {reason}")

@@ -2,7 +2,8 @@
 limits.
 
 A request has a maximum size, a deadline for its arrival, and a deadline for its response. Each address has a maximum
-number of connections. An exception in a handler becomes a response with status 500 and one log line.
+number of connections, which includes those in the middle of a TLS handshake. An exception in a handler becomes a
+response with status 500 and one log line.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from barnabas.net.tls import TlsContext, peer_subject
+from barnabas.security.principal import DistinguishedName
+
 BODY_BYTES_MAX = 2 * 1024 * 1024
 HEADER_BYTES_MAX = 32 * 1024
 BACKLOG = 1_024
@@ -33,6 +37,7 @@ IDLE_S = 75.0
 RECEIVE_S = 30.0
 SEND_S = 30.0
 CLOSE_S = 5.0
+HANDSHAKE_S = 10.0
 LINGER_BYTES_MAX = 16 * 1024 * 1024
 """The maximum number of bytes that the server still reads from a refused request."""
 
@@ -41,13 +46,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An HTTP request. `path` is percent-encoded and without the query; header names are in lower case."""
+    """An HTTP request. `path` is percent-encoded and without the query; header names are in lower case.
+
+    :param address: the address of the connection's other end.
+    :param certificate: the subject of the client's verified certificate; None if it has presented none.
+    """
 
     method: str
     path: str
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes = b""
+    address: str = ""
+    certificate: DistinguishedName | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +88,11 @@ class HttpServer:
 
     :param handle: returns the response to a request.
     :param refuse: takes a status and a message, and returns the response to an invalid request.
+    :param tls: None for HTTP without TLS.
     """
 
-    def __init__(self, handle: Handler, refuse: Refuse, *, answer_s: float) -> None:
+    def __init__(self, handle: Handler, refuse: Refuse, *, answer_s: float, tls: TlsContext | None = None) -> None:
+        self._tls = tls
         self._handle = handle
         self._refuse = refuse
         self._answer_s = answer_s
@@ -108,7 +121,7 @@ class HttpServer:
         """
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: _Connection(self, self._config, self._state), host, port, backlog=BACKLOG
+            lambda: _Connection(self, self._config, self._state, self._tls), host, port, backlog=BACKLOG
         )
         address: tuple[str, int] = self._server.sockets[0].getsockname()
         return address[1]
@@ -200,7 +213,8 @@ class HttpServer:
         except ValueError as error:
             raise _RefusedError(400, str(error)) from error
         headers = {name.lower(): value for name, value in given.headers.items()}
-        return Request(given.method, given.scope["raw_path"].decode("ascii"), query, headers, body)
+        path = given.scope["raw_path"].decode("ascii")
+        return Request(given.method, path, query, headers, body, connection.peer[0], connection.certificate)
 
     async def _body(self, given: starlette.requests.Request, connection: _Connection) -> bytes:
         too_large = _RefusedError(413, f"the request body exceeds {BODY_BYTES_MAX} bytes")
@@ -230,8 +244,11 @@ class HttpServer:
 class _Connection(asyncio.Protocol):
     """One connection: passes bytes to uvicorn, and limits size and time of requests."""
 
-    def __init__(self, server: HttpServer, config: uvicorn.Config, state: ServerState) -> None:
+    def __init__(self, server: HttpServer, config: uvicorn.Config, state: ServerState, tls: TlsContext | None) -> None:
         self._server = server
+        self._tls = tls
+        self._handshake: asyncio.Task[None] | None = None
+        self._early_bytes = b""
         self._http = HttpToolsProtocol(config, state, {})
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -244,6 +261,8 @@ class _Connection(asyncio.Protocol):
         """True while the connection waits for the rest of a request or for the next request."""
         self.bytes_of_request = 0
         """The number of bytes received since the last response."""
+        self.certificate: DistinguishedName | None = None
+        """The subject of the client's verified certificate."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -254,11 +273,46 @@ class _Connection(asyncio.Protocol):
         if not self._is_admitted:
             transport.abort()
             return
+        if self._tls is None:
+            self._begin(transport)
+        else:
+            transport.pause_reading()  # until the handshake reads
+            self._handshake = self._loop.create_task(self._secure(transport, self._tls))
+
+    def _begin(self, transport: asyncio.Transport) -> None:
         self._http.connection_made(transport)
         self._deadline = self._loop.call_later(IDLE_S, self.abort)
 
+    async def _secure(self, transport: asyncio.Transport, tls: TlsContext) -> None:
+        """Run the TLS handshake. A failure ends the connection."""
+        try:
+            secured = await self._loop.start_tls(
+                transport,
+                self,
+                tls.latest("the registry"),
+                server_side=True,
+                ssl_handshake_timeout=HANDSHAKE_S,
+                ssl_shutdown_timeout=CLOSE_S,
+            )
+        except (OSError, ValueError) as error:
+            log.debug("a TLS handshake failed: %s", error)
+            secured = None
+        if secured is None:
+            transport.abort()
+            self._server.forget(self)
+            return
+        self._transport = secured
+        self.certificate = peer_subject(secured.get_extra_info("ssl_object"))
+        self._begin(secured)
+        if self._early_bytes:
+            self.data_received(self._early_bytes)
+        self._early_bytes = b""
+
     def data_received(self, data: bytes) -> None:
         if not self._is_admitted:
+            return
+        if self._http.transport is None:  # the end of the handshake brought these bytes
+            self._early_bytes += data
             return
         room = max(HEADER_BYTES_MAX - self.bytes_of_request, 0)
         self.bytes_of_request += len(data)
@@ -322,18 +376,21 @@ class _Connection(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return
         self._transport.abort()
-        if self._is_admitted:
+        if self._is_admitted and self._http.transport is not None:
             self._http.connection_lost(ConnectionAbortedError())  # this stops uvicorn without an error in the log
 
     def eof_received(self) -> bool:
         self._is_at_end = True
-        return self._has_head  # keep the connection: a client may shut down its side and still wait for the response
+        # Keep the connection: a client may shut down its side and still wait for the response. With TLS, it has closed
+        # the connection.
+        return self._tls is None and self._has_head
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_deadline()
         if self._is_admitted:
             self._server.forget(self)
-            self._http.connection_lost(exc)
+            if self._http.transport is not None:
+                self._http.connection_lost(exc)
 
     def pause_writing(self) -> None:
         self._http.pause_writing()

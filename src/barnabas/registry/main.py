@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import functools
+import logging
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from barnabas.addresses import bare_host, host_port
+from barnabas.client.broker_login import BrokerLogin, blocking_prover
+from barnabas.client.config import AdminConfig, make_config, settings_of_all_clients
+from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ConfigurationError, UnavailableError
 from barnabas.metrics.metric import Sample, counter, gauge
 from barnabas.net.status_server import LoopProbe, serving_status
+from barnabas.net.tls import TlsContext, server_context
+from barnabas.registry.authentication import ClientAuthentication, NoAuthentication
 from barnabas.registry.http_server import HttpServer, Request, Response
-from barnabas.registry.routes import RestApi, refusal
+from barnabas.registry.routes import Authentication, RestApi, refusal
 from barnabas.registry.schema_topic import SchemaTopic
 from barnabas.registry.service import Service
 from barnabas.registry.state import RegistryState
+from barnabas.registry.subject_acls import SubjectAcls, fetch_acls
 from barnabas.registry.work_pool import WorkPool
+from barnabas.security.http_settings import OPEN, HttpAddress, HttpSecurity
+from barnabas.security.principal import PrincipalMapping, parse_principals
 from barnabas.stop_signals import stop_on_signals
 
 ANSWER_S = 45.0
+ALL_ADDRESSES = "0.0.0.0"
+
+log = logging.getLogger(__name__)
 
 ANSWERS = counter("barnabas_registry_answers_total", "Responses of the registry.", "status")
 SUBJECTS = gauge("barnabas_registry_subjects", "Subjects in the registry, including soft-deleted ones.")
@@ -34,6 +48,11 @@ class RegistryConfig:
     :param url: URL to print when the registry is ready; None means its host and port.
     :param topic: the topic that stores the schemas.
     :param settings: client settings under Kafka's names.
+    :param security: TLS and authentication of the REST interface.
+    :param login_settings: client settings of the listener where users log in; None for `bootstrap` and `settings`.
+    :param mapping_rules: Kafka's `ssl.principal.mapping.rules` for client certificates.
+    :param super_users: Kafka's `super.users`: principals that may do everything, separated by semicolons.
+    :param checks_acls: False if the brokers have ACLs, but do not know those on subjects.
     """
 
     bootstrap: str
@@ -42,22 +61,57 @@ class RegistryConfig:
     url: str | None = None
     topic: str = "_schemas"
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    security: HttpSecurity = OPEN
+    login_settings: Mapping[str, str] | None = field(default=None, repr=False)
+    mapping_rules: str = "DEFAULT"
+    super_users: str = ""
+    checks_acls: bool = True
 
     def __post_init__(self) -> None:
         try:
             object.__setattr__(self, "host", bare_host(self.host) if self.host else "")
         except ValueError as error:
             raise ConfigurationError(f"--host: {error}") from None
+        self.security.check(f"the registry at {host_port(self.host or ALL_ADDRESSES, self.port)}", self.host)
+
+    @property
+    def settings_of_logins(self) -> Mapping[str, str]:
+        """The settings of the connection where users log in."""
+        return self.login_settings or {**self.settings, "bootstrap.servers": self.bootstrap}
+
+
+def _authentication(config: RegistryConfig) -> Authentication:
+    """Return what authenticates the clients of a registry.
+
+    :raises ConfigurationError: users cannot log in with these settings, and there are no client certificates.
+    """
+    if not config.security.authenticates:
+        return NoAuthentication()
+    client = make_config(AdminConfig, settings_of_all_clients(config.settings_of_logins), {})
+    by_certificate_only = config.security.cafile is not None and not client.security_protocol.uses_sasl
+    login = None if by_certificate_only else BrokerLogin(client, SYSTEM_CLOCK)
+    return ClientAuthentication(login, PrincipalMapping.parse(config.mapping_rules), SYSTEM_CLOCK)
 
 
 class Registry:
-    """A registry that runs on the current event loop."""
+    """A registry that runs on the current event loop.
+
+    :raises ConfigurationError: the settings are invalid, or a certificate cannot be used.
+    """
 
     def __init__(self, config: RegistryConfig) -> None:
         self._config = config
+        self._authentication = _authentication(config)
+        tls = config.security.tls
+        self._tls = None if tls is None else TlsContext(tls, server_context)
+        super_users = parse_principals(config.super_users)
         self._state = RegistryState()
         self._topic = SchemaTopic(config.bootstrap, config.topic, self._state, config.settings)
         self._work = WorkPool()
+        self._acls: SubjectAcls | None = None
+        if config.checks_acls:
+            fetch = functools.partial(fetch_acls, self._topic.cluster)
+            self._acls = SubjectAcls(fetch, super_users.__contains__, SYSTEM_CLOCK)
         self._server: HttpServer | None = None
         self._rest: RestApi | None = None
         self._answers: Counter[int] = Counter()
@@ -72,15 +126,18 @@ class Registry:
         """
         config = self._config
         await asyncio.gather(self._topic.start(), self._work.start())
-        self._server = HttpServer(self._answer, refusal, answer_s=ANSWER_S)
+        self._server = HttpServer(self._answer, refusal, answer_s=ANSWER_S, tls=self._tls)
+        if config.security.is_open_to_all(config.host):
+            log.warning("the registry accepts all clients without authentication (--allow-anonymous)")
         try:
             port = await self._server.start(config.host, config.port)
         except OSError as error:
             raise UnavailableError(
                 f"cannot listen on {host_port(config.host, config.port)}: {error.strerror}"
             ) from error
-        self.url = config.url or f"http://{host_port(config.host, port)}"
-        self._rest = RestApi(Service(self._state, self._topic, self._work))
+        self.url = config.url or f"{config.security.scheme}://{host_port(config.host, port)}"
+        service = Service(self._state, self._topic, self._work)
+        self._rest = RestApi(service, self._authentication, self._acls)
 
     async def _answer(self, request: Request) -> Response:
         if self._rest is None:
@@ -106,6 +163,8 @@ class Registry:
         """Finish the current requests, then stop."""
         if self._server is not None:
             await self._server.stop()
+        if self._acls is not None:
+            await self._acls.close()
         await self._topic.stop()
         await self._work.stop()
 
@@ -113,7 +172,7 @@ class Registry:
 def run(config: RegistryConfig, http: str | None = None) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP, and print `ready URL` once the registry serves; return the exit code.
 
-    :param http: address for metrics and health; None disables them.
+    :param http: address for metrics and health, with the security of the REST interface; None disables them.
     :raises BarnabasError: no broker responds, or the registry cannot listen on an address.
     """
     asyncio.run(_serve(config, http))
@@ -125,7 +184,10 @@ async def _serve(config: RegistryConfig, http: str | None) -> None:
     stop = asyncio.Event()
     stop_on_signals(loop, stop.set)
     registry = Registry(config)
-    with serving_status(http, registry.collect, registry.not_ready, LoopProbe(loop).is_alive):
+    pages = None if http is None else HttpAddress(http, dataclasses.replace(config.security, cafile=None))
+    needs_login = http is not None and config.security.authenticates
+    prove = blocking_prover(config.settings_of_logins) if needs_login else None
+    with serving_status(pages, registry.collect, registry.not_ready, LoopProbe(loop).is_alive, prove):
         try:
             await registry.start()
             sys.stdout.write(f"ready {registry.url}\n")

@@ -7,17 +7,30 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from http import HTTPStatus
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 from barnabas import __version__
 from barnabas.registry import changes, content_types, contexts
+from barnabas.registry.authorization import ACCESS, Caller, check_routes
 from barnabas.registry.errors import RegistryError
 from barnabas.registry.http_server import Request, Response
 from barnabas.registry.records import decode_json
-from barnabas.registry.requests import parse_config, parse_id, parse_mode, parse_subject, parse_version
+from barnabas.registry.requests import (
+    SchemaRequest,
+    parse_config,
+    parse_id,
+    parse_mode,
+    parse_subject,
+    parse_version,
+)
 from barnabas.registry.service import Service
 from barnabas.registry.state import AVRO, Content, Version
+from barnabas.registry.subject_acls import SubjectAcls
+from barnabas.security.acls import Operation
+from barnabas.security.http_authentication import CHALLENGE
+from barnabas.security.principal import Principal
 
 BYTES_AT_ONCE = 1_000_000
 """The number of response bytes that are encoded before other requests get a turn."""
@@ -31,6 +44,7 @@ class Call:
     request: Request
     names: Mapping[str, str]
     context: str
+    caller: Caller
 
     @property
     def subject(self) -> str:
@@ -69,6 +83,17 @@ class Call:
         except ValueError as error:
             raise RegistryError(400, f"the body is not valid JSON: {error}") from error
 
+    def schema_request(self) -> SchemaRequest:
+        """Return the schema in the body, whose references the client may read.
+
+        :raises RegistryError: the body contains no schema, or the client may not read a referenced subject (40301).
+        """
+        request = SchemaRequest.of(self.body())
+        for reference in request.content.references:
+            home = contexts.qualified(contexts.context_of(self.subject), reference.subject)
+            self.caller.check_subject(Operation.READ, home)
+        return request
+
 
 Handler = Callable[[Call], Awaitable[Any]]
 
@@ -78,6 +103,7 @@ class Route:
     """An HTTP method and a path, with their handler."""
 
     method: str
+    path: str
     pattern: re.Pattern[str]
     handler: Handler
 
@@ -90,32 +116,55 @@ def route(method: str, path: str) -> Callable[[Handler], Handler]:
     pattern = re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path))
 
     def register(handler: Handler) -> Handler:
-        ROUTES.append(Route(method, pattern, handler))
+        ROUTES.append(Route(method, path, pattern, handler))
         return handler
 
     return register
 
 
-class RestApi:
-    """The REST interface of a registry."""
+class Authentication(Protocol):
+    """Authenticates requests."""
 
-    def __init__(self, service: Service) -> None:
+    async def principal_of(self, request: Request, /) -> Principal:
+        """Return the principal of a request.
+
+        :raises RegistryError: the client does not authenticate.
+        """
+
+
+class RestApi:
+    """The REST interface of a registry.
+
+    :param authentication: returns the principal of each request.
+    :param acls: returns the authorizer; None if no ACLs apply.
+    """
+
+    def __init__(self, service: Service, authentication: Authentication, acls: SubjectAcls | None = None) -> None:
+        check_routes((each.method, each.path) for each in ROUTES)
         self._service = service
+        self._authentication = authentication
+        self._acls = acls
 
     async def answer(self, request: Request) -> Response:
         """Return the response to a request; errors are also converted to responses."""
         content_type = content_types.negotiate(request.headers.get("accept", ""))
+        try:
+            principal = await self._authentication.principal_of(request)
+            authorizer = None if self._acls is None else await self._acls.authorizer()
+        except RegistryError as error:
+            return refusal(error.code, error.message, content_type or content_types.V1)
         if content_type is None:
             return refusal(406, "HTTP 406 Not Acceptable")
         if not content_types.is_supported(request.headers.get("content-type", "")):
             return refusal(415, "HTTP 415 Unsupported Media Type", content_type)
         try:
-            return await self._answer(request, content_type)
+            return await self._answer(request, content_type, Caller(principal, request.address, authorizer))
         except RegistryError as error:
             return refusal(error.code, error.message, content_type)
 
-    async def _answer(self, request: Request, content_type: str) -> Response:
-        found, call = self._found(request)
+    async def _answer(self, request: Request, content_type: str, caller: Caller) -> Response:
+        found, call = self._found(request, caller)
+        caller.check(ACCESS[found.method, found.path], call.subject if "subject" in call.names else "")
         answer = await found.handler(call)
         if isinstance(answer, Text):
             return Response(200, answer.encode(), content_type, {})
@@ -123,7 +172,7 @@ class RestApi:
             return Response(200, await _encoded_list(answer), content_type, {})
         return _response(200, answer, content_type)
 
-    def _found(self, request: Request) -> tuple[Route, Call]:
+    def _found(self, request: Request, caller: Caller) -> tuple[Route, Call]:
         path, context = request.path.rstrip("/") or "/", contexts.DEFAULT
         if (prefix := re.match(r"/contexts/([^/]+)(/.+)", path)) is not None:
             context, path = unquote(prefix[1]), prefix[2]
@@ -136,7 +185,7 @@ class RestApi:
         if chosen is None:
             raise RegistryError(405, "HTTP 405 Method Not Allowed")
         names = {name: unquote(value) for name, value in chosen[1].groupdict().items()}
-        return chosen[0], Call(self._service, request, names, context)
+        return chosen[0], Call(self._service, request, names, context, caller)
 
 
 class Text(str):
@@ -148,11 +197,12 @@ class Text(str):
 def refusal(code: int, message: str, content_type: str = content_types.V1) -> Response:
     """Return the response for an error."""
     status = code if code < 1000 else code // 100
-    return _response(status, {"error_code": code, "message": message}, content_type)
+    headers = {"WWW-Authenticate": CHALLENGE} if status == HTTPStatus.UNAUTHORIZED else {}
+    return _response(status, {"error_code": code, "message": message}, content_type, headers)
 
 
-def _response(status: int, answer: Any, content_type: str) -> Response:
-    return Response(status, json.dumps(answer, separators=(",", ":")).encode(), content_type, {})
+def _response(status: int, answer: Any, content_type: str, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(status, json.dumps(answer, separators=(",", ":")).encode(), content_type, headers or {})
 
 
 async def _encoded_list(answer: list[Any]) -> bytes:
@@ -184,7 +234,11 @@ async def _shown_content(call: Call, context: str, content: Content) -> dict[str
         shown["references"] = [each.as_json() for each in content.references]
     if content.extras:
         shown |= json.loads(content.extras)
-    shown["schema"] = await call.service.formatted(context, content, call.request.query.get("format", ""))
+    form = call.request.query.get("format", "")
+    if form:  # the formatted text may contain the schemas that this one refers to
+        for subject in call.service.referenced_subjects(context, content):
+            call.caller.check_subject(Operation.READ, subject)
+    shown["schema"] = await call.service.formatted(context, content, form)
     return shown
 
 
@@ -202,14 +256,14 @@ async def list_subjects(call: Call) -> Any:
     """Return the subjects with a prefix."""
     prefix = contexts.qualified(call.context, call.request.query.get("subjectPrefix", ""))
     found = call.service.state.subjects(prefix, deleted=call.flag("deleted"), deleted_only=call.flag("deletedOnly"))
-    return _page(call, found)
+    return _page(call, call.caller.visible(Operation.DESCRIBE, found))
 
 
 @route("POST", "/subjects/{subject}")
 async def look_up(call: Call) -> Any:
     """Return the version of a subject that equals a schema."""
     found = await call.service.look_up(
-        call.subject, call.body(), normalize=call.flag("normalize"), deleted=call.flag("deleted")
+        call.subject, call.schema_request(), normalize=call.flag("normalize"), deleted=call.flag("deleted")
     )
     return await _shown(call, found)
 
@@ -235,7 +289,8 @@ async def list_versions(call: Call) -> Any:
 @route("POST", "/subjects/{subject}/versions")
 async def register(call: Call) -> Any:
     """Register a schema as the next version of a subject."""
-    return await call.service.register(call.subject, call.body(), normalize=call.flag("normalize"))
+    parse_subject(call.subject)
+    return await call.service.register(call.subject, call.schema_request(), normalize=call.flag("normalize"))
 
 
 @route("GET", "/subjects/{subject}/versions/{version}")
@@ -277,7 +332,9 @@ async def show_schema_of_version(call: Call) -> Any:
 async def list_referrers(call: Call) -> Any:
     """Return the ids of the schemas that refer to a version."""
     found = call.service.state.version(call.subject, call.version, deleted=True)
-    return _page(call, call.service.state.referrers(call.subject, found.version, deleted=call.flag("deleted")))
+    context = contexts.context_of(call.subject)
+    ids = call.service.state.referrers(call.subject, found.version, deleted=call.flag("deleted"))
+    return _page(call, [each for each in ids if _readable_versions(call, context, each)])
 
 
 # --- schemas by id --------------------------------------------------------------------------------------
@@ -289,7 +346,7 @@ async def list_schemas(call: Call) -> Any:
     prefix = contexts.qualified(call.context, call.request.query.get("subjectPrefix", ""))
     deleted = call.flag("deleted")
     found = []
-    for subject in call.service.state.subjects(prefix, deleted=deleted):
+    for subject in call.caller.visible(Operation.READ, call.service.state.subjects(prefix, deleted=deleted)):
         versions = call.service.state.versions(subject, deleted=deleted)
         found += versions[-1:] if call.flag("latestOnly") else versions
     return [await _shown(call, each) for each in _page(call, found)]
@@ -301,24 +358,44 @@ async def list_types(_call: Call) -> Any:
     return ["JSON", "PROTOBUF", "AVRO"]
 
 
+def _readable_versions(call: Call, context: str, schema_id: int) -> list[Version]:
+    """Return the versions with a schema id, including deleted ones, that the client may read."""
+    found = call.service.state.versions_of_id(context, schema_id, deleted=True)
+    return [each for each in found if call.caller.may(Operation.READ, each.subject)]
+
+
+def _readable_content(call: Call) -> Content:
+    """Return the schema with the id in the path, from a subject that the client may read.
+
+    :raises RegistryError: there is no such schema, or the client may not read it (40403).
+    """
+    if call.caller.authorizer is None:
+        return call.service.state.content(call.id_context, call.id)
+    readable = _readable_versions(call, call.id_context, call.id)
+    if not readable:
+        raise RegistryError.schema_not_found(call.id)
+    return readable[0].content
+
+
 @route("GET", "/schemas/ids/{id}")
 async def show_schema(call: Call) -> Any:
     """Return the schema with an id."""
-    content = call.service.state.content(call.id_context, call.id)
+    content = _readable_content(call)
     shown = await _shown_content(call, call.id_context, content)
     if call.flag("fetchMaxId"):
+        if not call.caller.may_on_cluster(Operation.DESCRIBE):
+            raise RegistryError.denied(Operation.DESCRIBE.label, "Cluster")
         shown["maxId"] = call.service.state.last_id(call.id_context)
     if call.flag("includeSubjects"):
-        shown["subjects"] = sorted(
-            {each.subject for each in call.service.state.versions_of_id(call.id_context, call.id)}
-        )
+        found = {each.subject for each in call.service.state.versions_of_id(call.id_context, call.id)}
+        shown["subjects"] = call.caller.visible(Operation.DESCRIBE, sorted(found))
     return shown
 
 
 @route("GET", "/schemas/ids/{id}/schema")
 async def show_schema_alone(call: Call) -> Any:
     """Return the text of the schema with an id."""
-    content = call.service.state.content(call.id_context, call.id)
+    content = _readable_content(call)
     return Text((await _shown_content(call, call.id_context, content))["schema"])
 
 
@@ -335,10 +412,14 @@ async def list_versions_of_schema(call: Call) -> Any:
 
 
 def _homes(call: Call) -> list[Version]:
-    call.service.state.content(call.id_context, call.id)
+    _readable_content(call)
     found = call.service.state.versions_of_id(call.id_context, call.id, deleted=call.flag("deleted"))
     wanted = call.request.query.get("subject")
-    return [each for each in found if wanted is None or each.subject == wanted]
+    return [
+        each
+        for each in found
+        if (wanted is None or each.subject == wanted) and call.caller.may(Operation.DESCRIBE, each.subject)
+    ]
 
 
 # --- compatibility, settings, modes ---------------------------------------------------------------------
@@ -346,7 +427,8 @@ def _homes(call: Call) -> list[Version]:
 
 async def _judged(call: Call, *, all_versions: bool) -> Any:
     number = None if all_versions else call.version
-    reasons = await call.service.check_compatibility(call.subject, number, call.body(), all_versions=all_versions)
+    request = call.schema_request()
+    reasons = await call.service.check_compatibility(call.subject, number, request, all_versions=all_versions)
     answer: dict[str, Any] = {"is_compatible": not reasons}
     return answer | {"messages": reasons} if reasons or call.flag("verbose") else answer
 
@@ -457,7 +539,10 @@ async def show_nothing(_call: Call) -> Any:
 @route("GET", "/contexts")
 async def list_contexts(call: Call) -> Any:
     """Return the contexts."""
-    return _page(call, call.service.state.contexts())
+    if call.caller.authorizer is None:
+        return _page(call, call.service.state.contexts())
+    visible = call.caller.visible(Operation.DESCRIBE, call.service.state.subjects(":*:", deleted=True))
+    return _page(call, sorted({contexts.DEFAULT, *map(contexts.context_of, visible)}))
 
 
 @route("GET", "/v1/metadata/version")

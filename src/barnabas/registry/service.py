@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from barnabas.registry import changes, compatibility, contexts
 from barnabas.registry.changes import Change
 from barnabas.registry.errors import RegistryError
-from barnabas.registry.requests import SchemaRequest, parse_subject
+from barnabas.registry.requests import SchemaRequest
 from barnabas.registry.schema_topic import OvertakenError, SchemaTopic
 from barnabas.registry.state import JSON, Content, RegistryState, Version
 from barnabas.registry.subject_config import IMPORT, Level
@@ -48,14 +48,12 @@ class Service:
 
     # --- schemas ----------------------------------------------------------------------------------------
 
-    async def register(self, subject: str, body: Any, *, normalize: bool) -> Any:
+    async def register(self, subject: str, request: SchemaRequest, *, normalize: bool) -> Any:
         """Register a schema as the next version of a subject, unless it already is a version of the subject.
 
         :raises RegistryError: the schema is incompatible (409) or invalid (42201), the mode forbids the change (42205),
         or the topic cannot be written (50001).
         """
-        parse_subject(subject)
-        request = SchemaRequest.of(body)
         return await _to_its_end(self._repaired(self._register(subject, request, normalize=normalize)))
 
     async def _register(self, subject: str, given: SchemaRequest, *, normalize: bool) -> Any:
@@ -94,12 +92,11 @@ class Service:
             changes.dependencies(self.state, subject, request.content),
         )
 
-    async def look_up(self, subject: str, body: Any, *, normalize: bool, deleted: bool) -> Version:
+    async def look_up(self, subject: str, request: SchemaRequest, *, normalize: bool, deleted: bool) -> Version:
         """Return the version of a subject that equals a schema.
 
         :raises RegistryError: no such subject (40401) or version (40403), or an invalid schema (42201).
         """
-        request = SchemaRequest.of(body)
         if not self.state.versions(subject, deleted=deleted):
             raise RegistryError.subject_not_found(subject)
         basis = replace(
@@ -120,14 +117,13 @@ class Service:
         return found
 
     async def check_compatibility(
-        self, subject: str, number: int | None, body: Any, *, all_versions: bool
+        self, subject: str, number: int | None, request: SchemaRequest, *, all_versions: bool
     ) -> list[str]:
         """Return the reasons why a schema is incompatible with one version, or with the versions that the compatibility
         level requires.
 
         :raises RegistryError: no such subject (40401) or version (40402), or an invalid schema (42201).
         """
-        request = SchemaRequest.of(body)
         basis = self._basis(subject, request, normalize=False)
         if all_versions and basis.mode == IMPORT:
             basis = replace(basis, level=Level.NONE)
@@ -187,6 +183,10 @@ class Service:
         if exact is not None or content.schema_type != JSON:
             return exact
         return await asyncio.to_thread(changes.find_in, versions, content)
+
+    def referenced_subjects(self, context: str, content: Content) -> set[str]:
+        """Return the subjects that a schema refers to, directly or indirectly."""
+        return changes.referenced_subjects(self.state, context, content)
 
     async def formatted(self, context: str, content: Content, form: str) -> str:
         """Return a schema's text, in the requested format (`serialized` for Protobuf, or `resolved`), if any."""

@@ -1,0 +1,185 @@
+"""A registry with HTTPS, whose clients are users of a secured broker; and the client of that registry."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPSConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("uvicorn")
+
+from barnabas.errors import ConfigurationError
+from barnabas.registry.main import Registry, RegistryConfig
+from barnabas.security.http_settings import HttpSecurity
+from tests.support.secured_broker import PASSWORD, USER, SecuredBroker, secured_broker
+
+TIMEOUT_S = 60.0
+SCHEMA = {"schema": '"string"'}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    with secured_broker(tmp_path_factory.mktemp("secured")) as running:
+        yield running
+
+
+class RunningRegistry:
+    """A registry on an event loop of its own thread."""
+
+    def __init__(self, config: RegistryConfig) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="registry", daemon=True)
+        self._thread.start()
+        self.registry = self._run(self._started(config))
+
+    async def _started(self, config: RegistryConfig) -> Registry:
+        registry = Registry(config)
+        await registry.start()
+        return registry
+
+    def _run(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(TIMEOUT_S)
+
+    @property
+    def port(self) -> int:
+        return int(self.registry.url.rpartition(":")[2])
+
+    def close(self) -> None:
+        self._run(self.registry.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(TIMEOUT_S)
+        self._loop.close()
+
+
+def config_of(broker: SecuredBroker, listener: str = "SASL_SSL", **changes: Any) -> RegistryConfig:
+    settings = {
+        "security.protocol": listener,
+        "ssl.truststore.location": str(broker.certificates.ca),
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": USER,
+        "sasl.password": PASSWORD,
+    }
+    if listener == "SSL":
+        settings = {name: settings[name] for name in ("security.protocol", "ssl.truststore.location")}
+        settings["ssl.keystore.location"] = str(broker.certificates.client("registry"))
+    security = HttpSecurity(certfile=str(broker.key_store), cafile=str(broker.certificates.ca))
+    return RegistryConfig(broker.address(listener), port=0, settings=settings, **{"security": security, **changes})
+
+
+@pytest.fixture(scope="module")
+def registry(broker: SecuredBroker) -> Iterator[RunningRegistry]:
+    running = RunningRegistry(config_of(broker))
+    yield running
+    running.close()
+
+
+def ask(
+    broker: SecuredBroker,
+    registry: RunningRegistry,
+    method: str,
+    path: str,
+    body: object = None,
+    *,
+    authorization: str = "",
+    certificate: Path | None = None,
+) -> tuple[int, Any]:
+    context = ssl.create_default_context(cafile=str(broker.certificates.ca))
+    if certificate is not None:
+        context.load_cert_chain(certificate)
+    with closing(HTTPSConnection("127.0.0.1", registry.port, timeout=TIMEOUT_S, context=context)) as connection:
+        headers = {"Authorization": authorization} if authorization else {}
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+
+
+def basic(user: str = USER, password: str = PASSWORD) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def test_users_of_the_broker_authenticate_at_the_registry(broker: SecuredBroker, registry: RunningRegistry) -> None:
+    path = "/subjects/clicks-value/versions"
+    assert ask(broker, registry, "POST", path, SCHEMA, authorization=basic()) == (200, {"id": 1})
+    token = f"Bearer {broker.tokens.token()}"
+    assert ask(broker, registry, "GET", path, authorization=token) == (200, [1])
+    certificate = broker.certificates.client("reports")
+    assert ask(broker, registry, "GET", path, certificate=certificate) == (200, [1])
+
+
+def test_strangers_get_401_and_learn_nothing(broker: SecuredBroker, registry: RunningRegistry) -> None:
+    expired = broker.tokens.token(exp=1)
+    forged = broker.tokens.token().rpartition(".")[0] + ".c2lnbmF0dXJl"
+    other_name = broker.tokens.token(sub="mallory", iss="https://other.example")
+    strangers = ["", basic(password="planted-wrong"), basic("nobody"), "Basic !", "Digest x"]
+    strangers += [f"Bearer {each}" for each in (expired, forged, other_name)]
+    refused = 401, {"error_code": 401, "message": "Unauthorized"}
+    for path in ("/subjects", "/subjects/clicks-value/versions", "/no/such/path", "/"):
+        for stranger in strangers:
+            assert ask(broker, registry, "GET", path, authorization=stranger) == refused, (path, stranger)
+    assert "planted-wrong" not in broker.logs.text()
+
+
+def test_plain_http_at_the_https_port_is_refused(registry: RunningRegistry) -> None:
+    async def send() -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", registry.port)
+        writer.write(b"GET /subjects HTTP/1.1\r\nhost: x\r\n\r\n")
+        async with asyncio.timeout(TIMEOUT_S):
+            answer = await reader.read()
+        writer.close()
+        return answer
+
+    assert b"HTTP" not in asyncio.run(send())
+
+
+def test_large_request_arrives_with_the_end_of_the_handshake(broker: SecuredBroker, registry: RunningRegistry) -> None:
+    body = {"schema": json.dumps({"type": "enum", "name": "Large", "symbols": [f"S{n}" for n in range(20_000)]})}
+    status, answer = ask(broker, registry, "POST", "/subjects/large/versions", body, authorization=basic())
+    assert status == 200, answer
+
+
+def test_registry_with_a_certificate_for_the_broker_authenticates_by_certificates(broker: SecuredBroker) -> None:
+    running = RunningRegistry(config_of(broker, "SSL", topic="_schemas-certificates"))
+    certificate = broker.certificates.client("reports")
+    assert ask(broker, running, "GET", "/subjects", certificate=certificate)[0] == 200
+    assert ask(broker, running, "GET", "/subjects", authorization=basic())[0] == 401
+    running.close()
+
+
+def test_registry_whose_users_cannot_log_in_does_not_start(broker: SecuredBroker) -> None:
+    security = HttpSecurity(certfile=str(broker.key_store))
+    with pytest.raises(ConfigurationError, match="users cannot log in"):
+        Registry(config_of(broker, "SSL", security=security))
+
+
+def test_registry_for_other_machines_needs_authentication() -> None:
+    with pytest.raises(ConfigurationError, match="without authentication"):
+        RegistryConfig("localhost:9092", "0.0.0.0")
+    with pytest.raises(ConfigurationError, match="without authentication"):
+        RegistryConfig("localhost:9092", "")
+    RegistryConfig("localhost:9092", "0.0.0.0", security=HttpSecurity(allow_anonymous=True))
+    RegistryConfig("localhost:9092", "127.0.0.1")
+
+
+def test_registry_uses_a_changed_certificate(broker: SecuredBroker, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    file = broker.certificates.server("registry")
+    security = HttpSecurity(certfile=str(file), users=False)
+    running = RunningRegistry(config_of(broker, security=security, topic="_schemas-renewed"))
+    assert ask(broker, running, "GET", "/")[0] == 200
+    broker.certificates.server("registry")
+    assert ask(broker, running, "GET", "/")[0] == 200
+    file.write_text("damaged")
+    assert ask(broker, running, "GET", "/")[0] == 200
+    running.close()
+    assert "the registry uses the changed certificate for new connections" in caplog.text
+    assert "cannot load the changed certificate of the registry" in caplog.text
