@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from barnabas.broker.broker import Broker
 from barnabas.broker.pipeline.scheduler import ConnectionRequests
 from barnabas.broker.settings.static import BrokerConfig
+from barnabas.model import FileRegion
 from barnabas.protocol.apis import declared_apis
 from barnabas.protocol.codec import decode_response, request_frame
 from barnabas.protocol.declare import message_of
@@ -45,7 +47,8 @@ class Caller:
         frame = b"".join(request_frame(request, version, 1, "me"))  # type: ignore[arg-type]
         reply = self.requests.carry_out([bytearray(frame)[4:]])
         answer = reply.answer + (await reply.later if reply.later is not None else [])
-        return decode_response(declared_apis()[spec.api_key].response, version, b"".join(answer)[4:])  # type: ignore[arg-type]
+        frame = b"".join(_sent(each) for each in answer)
+        return decode_response(declared_apis()[spec.api_key].response, version, frame[4:])
 
     def id_of(self, name: str) -> bytes:
         topic = self.broker.topics.get(name)
@@ -60,6 +63,11 @@ class Caller:
         builder = BatchBuilder()
         builder.append_many(1_000, list(values))
         append_now(self.broker.topics.replicas.leader("clicks", 0), bytearray(builder.build(**producer)))
+
+
+def _sent(part: Any) -> bytes:
+    """Return the bytes of a part of an answer."""
+    return os.pread(part.file.fileno(), part.length, part.position) if isinstance(part, FileRegion) else bytes(part)
 
 
 def run_with_broker(folder: Path, scenario: Callable[[Caller], Coroutine[Any, Any, None]], **settings: Any) -> None:

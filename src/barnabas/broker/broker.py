@@ -8,11 +8,16 @@ import contextlib
 import functools
 import logging
 import uuid
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import barnabas
+from barnabas.broker.authorization.cluster_acls import ClusterAcls
+from barnabas.broker.authorization.rules import Rule
+from barnabas.broker.authorization.stage import Authorization, check_complete
+from barnabas.broker.authorization.table import RULES, rules_between_brokers, rules_by_key
+from barnabas.broker.authorization.visible_topics import VisibleTopics
 from barnabas.broker.background_tasks import BackgroundTasks, setter_for_threads
 from barnabas.broker.broker_events import (
     Events,
@@ -47,6 +52,7 @@ from barnabas.broker.open_files import OpenFiles, open_files_limit
 from barnabas.broker.partition_reassignment import PartitionReassignment
 from barnabas.broker.parts import Parts
 from barnabas.broker.pipeline.call import ServedApis
+from barnabas.broker.pipeline.chain import Stage
 from barnabas.broker.pipeline.scheduler import CooperativeScheduler, RequestPipeline
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.quotas.client_quotas import ClientQuotas
@@ -66,6 +72,7 @@ from barnabas.broker.topics import Topics
 from barnabas.broker.user_credentials import UserCredentials
 from barnabas.clock import GuardedClock
 from barnabas.coordination import topic_deletions, topic_metadata_store
+from barnabas.coordination.acls import pattern_of
 from barnabas.coordination.client_quotas import is_quota_path
 from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.coordination.life_counters import read_life_counters
@@ -74,6 +81,7 @@ from barnabas.coordination.values import BROKER_LISTENER, BrokerRegistration
 from barnabas.errors import BarnabasError, DataFolderError, UnavailableError, reason_of
 from barnabas.metrics.metric import Sample
 from barnabas.net.server_connection import Limits
+from barnabas.security.authorizer import Authorizer
 from barnabas.security.http_authentication import HttpCredentials, HttpIdentity
 from barnabas.storage.data_folders import DataFolders
 from barnabas.storage.filesystem import make_folder_to_stay
@@ -195,6 +203,7 @@ class Broker:
         await self._register()
         await self._load_users()  # after the registration, which fails first if this broker cannot join
         await self._load_topics()
+        await self._load_acls()
         self._begin_replication()
         await self._make_coordinators()
         await self._begin_background()
@@ -347,6 +356,31 @@ class Broker:
         await life_counters.begin()
         events.subscribe(LifeCountersDue, lambda _event: life_counters.raise_soon())
 
+    async def _load_acls(self) -> None:
+        config = self.config
+        self._super_users = SuperUsers(
+            config.super_users,
+            # With ACLs, the stage of authorization decides.
+            restricts_users=not config.authorizer_class_name
+            and (self._listeners.authenticates or bool(config.super_users.strip())),
+        )
+        self.authorizer = Authorizer(
+            super_users=self._super_users.__contains__,
+            allow_everyone_if_no_acl=config.allow_everyone_if_no_acl_found,
+        )
+        self.acls = ClusterAcls(
+            self._tree, self._in_metadata_thread, self.topics.metadata, self._events, self.authorizer
+        )
+        if config.authorizer_class_name:
+            await self.acls.load()
+
+    def _stages(self, rules: Mapping[int, Rule]) -> list[Stage]:
+        """Return the stages that requests pass before they are measured."""
+        if not self.config.authorizer_class_name:
+            return []
+        visible = VisibleTopics(self.topics, self.settings)
+        return [Authorization(self.authorizer, visible, rules, self.security_log.note_refusal)]
+
     def _begin_replication(self) -> None:
         self._replication = Replication(
             self.config,
@@ -449,20 +483,24 @@ class Broker:
             clock=self.clock,
             telemetry=self.telemetry,
             users=self.users,
-            super_users=SuperUsers(self.config.super_users, is_secured=self._listeners.authenticates),
+            super_users=self._super_users,
             security_log=self.security_log,
             client_quotas=self.client_quotas,
+            cluster_acls=self.acls,
             served=self._served_here(),
         )
-        served = self.parts.bind_all()
+        served, rules = self.parts.bind_all(), rules_by_key(RULES)
+        check_complete(rules, served)
         for each in self._listeners.clients:
-            self.pipelines.append(self._listeners.serve(each, served, self.scheduler, self._mechanisms.servers))
+            stages = self._stages(rules)
+            self.pipelines.append(self._listeners.serve(each, served, self.scheduler, self._mechanisms.servers, stages))
         self.requests = self.pipelines[0]
 
     def _serve_brokers(self) -> None:
         for each in self._listeners.brokers:
             served = self._replication.served
-            self.pipelines.append(self._listeners.serve(each, served, self.scheduler, self._mechanisms.servers))
+            stages = self._stages(rules_between_brokers(served))
+            self.pipelines.append(self._listeners.serve(each, served, self.scheduler, self._mechanisms.servers, stages))
 
     def _serve_zookeeper_clients(self) -> None:
         if self._zookeeper:
@@ -510,12 +548,14 @@ class Broker:
     async def _apply_update(self, read: Read) -> MetadataUpdate:
         """Read the metadata store, and apply the update to topics, settings and the registration."""
         update = await self.topics.apply_update(read)
-        changed = [path for change in update.changes for path in change.settings]
-        if update.is_everything or changed:
+        changed = {path for change in update.changes for path in change.settings}
+        if update.is_everything or any(pattern_of(path) is None for path in changed):
             await self.settings.reread()
             await self.users.reread()
         if update.is_everything or any(map(is_quota_path, changed)):
             await self.client_quotas.reread()
+        if self.config.authorizer_class_name:
+            await (self.acls.load() if update.is_everything else self.acls.reread(changed))
         if update.brokers is not None:
             await self.membership.check_registration(update.brokers)
         return update

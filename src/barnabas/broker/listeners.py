@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import errno
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 
 from barnabas.addresses import host_port
@@ -15,11 +15,13 @@ from barnabas.broker.authentication import ListenerAuthentication
 from barnabas.broker.environment import Environment
 from barnabas.broker.fair_threads import FairThreads
 from barnabas.broker.pipeline.call import ListenerName, ServedApis
+from barnabas.broker.pipeline.chain import Stage
 from barnabas.broker.pipeline.scheduler import CooperativeScheduler, RequestPipeline
 from barnabas.broker.security_log import SecurityLog
 from barnabas.broker.settings.listeners import (
     ListenerConfig,
     authenticates,
+    check_authorization,
     check_overrides,
     check_protection,
     check_super_users,
@@ -96,8 +98,11 @@ class Listeners:
         check_overrides(config)
         self.configs = listeners_of(config)
         self._open_to_all = check_protection(config, self.configs)
-        self._super_users = SuperUsers(config.super_users, is_secured=True)
+        self._super_users = SuperUsers(config.super_users)
         check_super_users(config, self.configs)
+        check_authorization(config, self.configs)
+        # With ACLs, the stage of authorization checks each request of a broker.
+        self._checks_brokers = not config.authorizer_class_name
         self._environment = environment
         self._limits = limits
         self._resources = ConnectionResources(limits)
@@ -156,7 +161,12 @@ class Listeners:
             log.warning("listener %s accepts all clients without authentication (allow.anonymous)", address)
 
     def serve(
-        self, opened: OpenListener, served: ServedApis, scheduler: CooperativeScheduler, new_servers: NewServers
+        self,
+        opened: OpenListener,
+        served: ServedApis,
+        scheduler: CooperativeScheduler,
+        new_servers: NewServers,
+        stages: Sequence[Stage] = (),
     ) -> RequestPipeline:
         """Accept the connections of a listener; return the pipeline of its requests."""
         pipeline = RequestPipeline(
@@ -165,6 +175,7 @@ class Listeners:
             opened.name,
             self._authentication(opened.config, new_servers),
             self._principal_of(opened.config),
+            stages,
         )
         opened.listener.accept(pipeline.new_handler)
         return pipeline
@@ -209,16 +220,19 @@ class Listeners:
             clock=self._clock,
             listener_name=listener.name,
             security_log=self._security_log,
-            check=self._super_users.check_broker if requires_super_users(self._config, listener) else _accept_any,
+            check=self._super_users.check_broker if self._checks_broker(listener) else _accept_any,
             session_ms_max=reauthentication_ms(self._config, listener),
             failure_delay_s=self._config.connection_failed_authentication_delay_ms / 1000,
         )
+
+    def _checks_broker(self, listener: ListenerConfig) -> bool:
+        return self._checks_brokers and requires_super_users(self._config, listener)
 
     def _principal_of(self, listener: ListenerConfig) -> Callable[[DistinguishedName], Principal] | None:
         if not listener.protocol.uses_tls:
             return None
         principal_of = PrincipalMapping.parse(mapping_rules(self._config, listener)).principal_of
-        if listener.protocol.uses_sasl or not requires_super_users(self._config, listener):
+        if listener.protocol.uses_sasl or not self._checks_broker(listener):
             return principal_of
 
         def broker_of(subject: DistinguishedName) -> Principal:

@@ -18,6 +18,7 @@ from barnabas.coordination.change_notifications import StateChange
 from barnabas.coordination.topic_metadata_store import PartitionInfo, TopicInfo
 from barnabas.coordination.values import NO_LEADER, LiveBroker, PartitionState
 from barnabas.model import NO_LEADER_EPOCH, TopicPartition
+from barnabas.security.authorizer import Acls
 
 
 class MetadataCache:
@@ -78,6 +79,10 @@ class MetadataCache:
     def put_brokers(self, brokers: Mapping[int, LiveBroker]) -> MetadataDelta:
         """Apply the list of live brokers."""
         return self._replace(self.image.with_brokers(brokers), [])
+
+    def put_acls(self, acls: Acls) -> MetadataDelta:
+        """Apply the ACLs."""
+        return self._replace(self.image.with_acls(acls), [])
 
     def put_topic(self, info: TopicInfo) -> MetadataDelta:
         """Apply the metadata of a topic.

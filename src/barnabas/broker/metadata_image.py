@@ -1,19 +1,20 @@
 """The immutable image of the cluster's metadata, and the difference between two images.
 
 `MetadataImage` is a value. A broker replaces its image as a whole (`barnabas.broker.metadata_cache`). Successive images
-share the unchanged topics. To add other metadata (ACLs, quotas, feature levels), add a field with an empty default to
+share the unchanged topics. To add other metadata (quotas, feature levels), add a field with an empty default to
 `MetadataImage`, and a field with the differences to `MetadataDelta`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from barnabas.coordination.change_notifications import StateChange
 from barnabas.coordination.topic_metadata_store import PartitionInfo, TopicInfo
 from barnabas.coordination.values import NO_LEADER, LiveBroker, PartitionState
 from barnabas.model import TopicPartition
+from barnabas.security.authorizer import Acls
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,12 @@ class MetadataImage:
 
     :param brokers: the live brokers, by id.
     :param topics: the topics, by name.
+    :param acls: the ACLs.
     """
 
     brokers: Mapping[int, LiveBroker] = field(default_factory=dict)
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
+    acls: Acls = field(default_factory=Acls)
     _moving: Mapping[str, tuple[TopicPartition, ...]] = field(default_factory=dict, compare=False, repr=False)
     """The partitions under reassignment, by topic. Derived from `topics`."""
 
@@ -33,7 +36,11 @@ class MetadataImage:
 
     def with_brokers(self, brokers: Mapping[int, LiveBroker]) -> MetadataImage:
         """Return a copy of this image with these live brokers."""
-        return MetadataImage(dict(brokers), self.topics, self._moving)
+        return replace(self, brokers=dict(brokers))
+
+    def with_acls(self, acls: Acls) -> MetadataImage:
+        """Return a copy of this image with these ACLs."""
+        return replace(self, acls=acls)
 
     def with_topics(self, *changed: TopicInfo) -> MetadataImage:
         """Return a copy of this image with added or replaced topics."""
@@ -43,14 +50,14 @@ class MetadataImage:
             moving.pop(info.name, None)
             if found := tuple(_moving_of(info)):
                 moving[info.name] = found
-        return MetadataImage(self.brokers, topics, moving)
+        return replace(self, topics=topics, _moving=moving)
 
     def without_topic(self, name: str) -> MetadataImage:
         """Return a copy of this image without a topic."""
         topics, moving = dict(self.topics), dict(self._moving)
         del topics[name]
         moving.pop(name, None)
-        return MetadataImage(self.brokers, topics, moving)
+        return replace(self, topics=topics, _moving=moving)
 
     # -- brokers ---------------------------------------------------------------------------------------------
 
@@ -161,6 +168,7 @@ class MetadataDelta:
     :ivar brokers: the difference between the live brokers.
     :ivar topics: the names of topics that are new, deleted, recreated or otherwise changed.
     :ivar partitions: the numbers of new or changed partitions, by topic. Deleted topics are not included.
+    :ivar acls: True if the ACLs differ.
     """
 
     before: MetadataImage
@@ -168,6 +176,7 @@ class MetadataDelta:
     brokers: BrokersDelta
     topics: tuple[str, ...]
     partitions: Mapping[str, tuple[int, ...]]
+    acls: bool = False
 
     @classmethod
     def between(cls, before: MetadataImage, after: MetadataImage, among: Iterable[str] | None = None) -> MetadataDelta:
@@ -182,10 +191,12 @@ class MetadataDelta:
             for name in differing
             if (info := after.topics.get(name)) is not None
         }
-        return cls(before, after, _brokers_delta(before.brokers, after.brokers), differing, partitions)
+        brokers = _brokers_delta(before.brokers, after.brokers)
+        differ = before.acls is not after.acls and before.acls != after.acls
+        return cls(before, after, brokers, differing, partitions, differ)
 
     def __bool__(self) -> bool:
-        return self.before is not self.after and (bool(self.topics) or self.brokers != BrokersDelta())
+        return self.before is not self.after and (bool(self.topics) or self.brokers != BrokersDelta() or self.acls)
 
 
 def _brokers_delta(before: Mapping[int, LiveBroker], after: Mapping[int, LiveBroker]) -> BrokersDelta:

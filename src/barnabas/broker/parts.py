@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from barnabas.broker.authorization.cluster_acls import ClusterAcls
 from barnabas.broker.client_telemetry import ClientTelemetry
 from barnabas.broker.commit_templates import CommitTemplates
 from barnabas.broker.group_service import GroupService
@@ -56,6 +57,7 @@ class Parts:
     super_users: SuperUsers
     security_log: SecurityLog
     client_quotas: ClientQuotas
+    cluster_acls: ClusterAcls
     served: ServedApis
 
     def bind_all(self) -> ServedApis:

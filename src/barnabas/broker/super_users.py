@@ -10,13 +10,13 @@ class SuperUsers:
     """The super users of a broker.
 
     :param setting: the value of `super.users`: principals separated by semicolons.
-    :param is_secured: True if the broker has a listener that authenticates its clients.
+    :param restricts_users: True if only super users may see and change the users.
     :raises ConfigurationError: an item is not a principal.
     """
 
-    def __init__(self, setting: str, *, is_secured: bool) -> None:
+    def __init__(self, setting: str, *, restricts_users: bool = True) -> None:
         self._principals = parse_principals(setting)
-        self._is_secured = is_secured
+        self._restricts_users = restricts_users
 
     def __contains__(self, principal: object) -> bool:
         return principal in self._principals
@@ -30,5 +30,5 @@ class SuperUsers:
             raise AuthenticationError(f"{principal} is not in super.users, and cannot act as a broker")
 
     def may_manage_users(self, principal: Principal) -> bool:
-        """Return whether a principal may see and change the users: a super user, or anybody on an open broker."""
-        return principal in self or not (self._is_secured or self._principals)
+        """Return whether a principal may see and change the users."""
+        return principal in self or not self._restricts_users

@@ -10,6 +10,7 @@ import re
 
 from barnabas.coordination.fields import INT32_MAX, BadValueError, DamagedNodeError, shown, whole_number
 from barnabas.model import TopicPartition
+from barnabas.security.acls import WILDCARD, PatternType, ResourcePattern
 
 BROKERS = "/brokers"
 BROKER_IDS = "/brokers/ids"
@@ -28,6 +29,10 @@ CLIENT_CONFIGS = "/config/clients"
 IP_CONFIGS = "/config/ips"
 DEFAULT = "<default>"
 """The name of the node for all brokers, users, client ids or addresses that have no node of their own."""
+ACLS = "/kafka-acl"
+"""The ACLs of literal resource names."""
+EXTENDED_ACLS = "/kafka-acl-extended"
+"""The ACLs of other resource patterns."""
 CONSUMERS = "/consumers"
 CLUSTER = "/cluster"
 CLUSTER_ID = "/cluster/id"
@@ -172,6 +177,29 @@ def ip_config(address: str | None) -> str:
 
 def _encode_or_default(name: str | None) -> str:
     return DEFAULT if name is None else encode_name(name)
+
+
+def acl_root(pattern_type: PatternType) -> str:
+    """`/kafka-acl`, or `/kafka-acl-extended/prefixed`: the parent of the types of resources."""
+    return ACLS if pattern_type is PatternType.LITERAL else f"{EXTENDED_ACLS}/{pattern_type.name.lower()}"
+
+
+def acl(pattern: ResourcePattern) -> str:
+    """`/kafka-acl/Topic/clicks`: the ACLs of a resource pattern. As in Kafka, the name of all resources is `*`."""
+    name = pattern.name if pattern.name == WILDCARD else encode_name(pattern.name)
+    return f"{acl_root(pattern.pattern_type)}/{pattern.type.label}/{name}"
+
+
+def decode_resource(part: str) -> str:
+    """Return the resource name of a node below `acl_root`. Kafka does not encode names.
+
+    >>> decode_resource("a%2Fb"), decode_resource("*"), decode_resource("my group")
+    ('a/b', '*', 'my group')
+    """
+    try:
+        return part if part == WILDCARD else decode_name(part)
+    except DamagedNodeError:
+        return part
 
 
 def is_secret(path: str) -> bool:

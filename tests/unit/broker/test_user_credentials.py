@@ -218,7 +218,7 @@ def described(users: UserCredentials, *names: str) -> dict[str, list[ErrorCode]]
     """Return the error codes of the results for each user that a request names."""
     request = DescribeUserScramCredentialsRequest(users=[UserName(name=name) for name in names])
     call: Any = SimpleNamespace(connection=SimpleNamespace(principal=ANONYMOUS))
-    open_to_all = SuperUsers("", is_secured=False)
+    open_to_all = SuperUsers("", restricts_users=False)
     response = describe_user_scram_credentials.function(users, open_to_all, request, call)
     codes: dict[str, list[ErrorCode]] = {}
     for each in response.results:

@@ -53,7 +53,7 @@ def test_single_broker_has_one_listener_with_authentication(tmp_path) -> None:
     assert authenticates(config, listener)
     assert tls_settings(config, listener).key_store == str(tmp_path / "server.pem")
     assert names_of(files["server.pem"]) == {"localhost", "127.0.0.1", "::1"}
-    assert Principal("User", "admin") in SuperUsers(config.super_users, is_secured=True)
+    assert Principal("User", "admin") in SuperUsers(config.super_users)
 
 
 def test_several_brokers_authenticate_each_other(tmp_path) -> None:
@@ -67,7 +67,7 @@ def test_several_brokers_authenticate_each_other(tmp_path) -> None:
     assert authenticates(config, clients)
     assert authenticates(config, brokers)
     assert (config.broker_id, config.zookeeper_connect) == (2, "z:2181/barnabas")
-    super_users = SuperUsers(config.super_users, is_secured=True)
+    super_users = SuperUsers(config.super_users)
     rules = PrincipalMapping.parse(mapping_rules(config, brokers))
     assert Principal("User", rules.name_of("CN=broker-2")) in super_users
     for client in ("CN=alice", "CN=broker-2,O=x", "CN=xbroker-2"):

@@ -6,7 +6,8 @@ The first batch is returned even if it exceeds the limits; all others stay withi
 response waits for at most `max_wait_ms` (`barnabas.broker.delayed_fetch`).
 
 Version 7 added fetch sessions (KIP-227): the broker remembers the partitions of a reader, so requests and responses
-contain only changes. Knowledge of the session id is enough to use a session. Each request of a session has the next
+contain only changes. Knowledge of the session id is enough to use a session, unless ACLs are in force. Then a session
+belongs to a principal and an address, and ends when the ACLs change. Each request of a session has the next
 session epoch; the broker rejects any other epoch, and the reader then opens a new session. If the cache is full, a
 session that has been idle for a while is evicted; otherwise the response has no session.
 
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any
 
+    from barnabas.broker.authorization.access import Reader
     from barnabas.broker.replica import Replica
     from barnabas.protocol.messages.fetch import AbortedTransaction
     from barnabas.storage.log import Log
@@ -178,10 +180,11 @@ class CaughtUp:
 class FetchSession:
     """The fetch session of one reader."""
 
-    __slots__ = ("caught_up", "id", "next_epoch", "partitions", "used_at_s")
+    __slots__ = ("caught_up", "id", "next_epoch", "partitions", "reader", "used_at_s")
 
-    def __init__(self, session_id: int, now_s: float) -> None:
+    def __init__(self, session_id: int, now_s: float, reader: Reader | None) -> None:
         self.id = session_id
+        self.reader = reader
         self.next_epoch = next_session_epoch(INITIAL_SESSION_EPOCH)
         self.used_at_s = now_s
         self.partitions: dict[FetchKey, FollowedPartition] = {}
@@ -264,21 +267,26 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def plan(self, request: FetchRequest, now_s: float) -> Steps[FetchPlan]:
+    def plan(self, request: FetchRequest, now_s: float, reader: Reader | None = None) -> Steps[FetchPlan]:
         """Return the plan of a request.
 
         :param now_s: monotonic seconds.
+        :param reader: only requests with an equal reader may use a session (`Access.reader`).
         :raises ApiError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH; FETCH_SESSION_TOPIC_ID_ERROR if a
             session mixes topic names and topic ids.
         """
         if request.session_epoch in {INITIAL_SESSION_EPOCH, FINAL_SESSION_EPOCH}:
-            self._sessions.pop(request.session_id, None)
+            self._close(request.session_id, reader)
             wanted = yield from _list_in_steps(wanted_partitions(request))
-            session = self._open(request, now_s) if request.session_epoch == INITIAL_SESSION_EPOCH and wanted else None
+            session = (
+                self._open(request, now_s, reader)
+                if request.session_epoch == INITIAL_SESSION_EPOCH and wanted
+                else None
+            )
             if session is not None:
                 yield from session.update(request)
             return FetchPlan(wanted) if session is None else FetchPlan(wanted, session, caught_up=session.caught_up)
-        session = self._continue(request, now_s)
+        session = self._continue(request, now_s, reader)
         if _names_no_topics(request):
             self._sessions.pop(session.id, None)
             message = f"fetch session {session.id}: a topic name has more than {TOPIC_NAME_CHARACTERS_MAX} characters"
@@ -299,11 +307,20 @@ class FetchSessions:
             return FetchPlan([])
         return FetchPlan(wanted, session, is_full=False, caught_up=session.caught_up)
 
-    def _continue(self, request: FetchRequest, now_s: float) -> FetchSession:
-        session = self._sessions.pop(request.session_id, None)
+    def _close(self, session_id: int, reader: Reader | None) -> None:
+        session = self._sessions.get(session_id)
+        if session is not None and session.reader == reader:
+            del self._sessions[session_id]
+
+    def _continue(self, request: FetchRequest, now_s: float, reader: Reader | None) -> FetchSession:
+        session = self._sessions.get(request.session_id)
+        if session is not None and session.reader != reader:
+            if session.reader is not None and session.reader.is_before(reader):
+                del self._sessions[session.id]  # The ACLs have changed, so this session cannot continue.
+            session = None
         if session is None:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {request.session_id} does not exist")
-        self._sessions[session.id] = session
+        self._sessions[session.id] = self._sessions.pop(session.id)
         if request.session_epoch != session.next_epoch:
             message = f"fetch session {session.id} expects epoch {session.next_epoch}, not {request.session_epoch}"
             raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, message)
@@ -311,7 +328,7 @@ class FetchSessions:
         session.used_at_s = now_s
         return session
 
-    def _open(self, request: FetchRequest, now_s: float) -> FetchSession | None:
+    def _open(self, request: FetchRequest, now_s: float, reader: Reader | None) -> FetchSession | None:
         """Return a new session, or None if the cache is full or a topic name is too long."""
         if _names_no_topics(request):
             return None
@@ -322,7 +339,7 @@ class FetchSessions:
         session_id = self._random_below(SESSION_ID_MAX) + 1
         while session_id in self._sessions:
             session_id = self._random_below(SESSION_ID_MAX) + 1
-        session = self._sessions[session_id] = FetchSession(session_id, now_s)
+        session = self._sessions[session_id] = FetchSession(session_id, now_s, reader)
         return session
 
     def _partition_count(self) -> int:
@@ -385,7 +402,8 @@ def fetch(
     If there is no memory for another waiting request, respond immediately.
     """
     try:
-        plan = yield from fetch_sessions.plan(request, clock.monotonic())
+        reader = None if call.access is None else call.access.reader
+        plan = yield from fetch_sessions.plan(request, clock.monotonic(), reader)
     except ApiError as error:
         return FetchResponse(error_code=error.code, responses=[])
     read = _Read(topics, replicas, settings, request, plan)

@@ -50,6 +50,7 @@ from barnabas.security.principal import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
     from barnabas.broker.authentication import ConnectionAuthentication
+    from barnabas.broker.authorization.access import Access
     from barnabas.broker.refused_batches import RefusedBatches
     from barnabas.net.server_connection import ConnectionContext
 
@@ -390,6 +391,7 @@ class ConnectionState:
     """
 
     __slots__ = (
+        "access",
         "authentication",
         "delayed_fetch",
         "has_refused_follower",
@@ -419,6 +421,8 @@ class ConnectionState:
         """The principal of the client. Written by the handler of SaslAuthenticate."""
         self.authentication = authentication
         """The authentication with SASL; None on a listener without SASL."""
+        self.access: Access | None = None
+        """The permissions of the client. Written by the authorization stage."""
         self.templates = ConnectionTemplates()
         """The templates of this connection. The decoder and some handlers add templates."""
         self.refused_batches: RefusedBatches | None = None
@@ -454,7 +458,18 @@ class Call:
     :param began_s: the monotonic time in seconds at which the pipeline began to process the request.
     """
 
-    __slots__ = ("began_s", "client_id", "connection", "correlation_id", "has_passed", "served", "size", "version")
+    __slots__ = (
+        "access",
+        "began_s",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "has_passed",
+        "merge",
+        "served",
+        "size",
+        "version",
+    )
 
     request_count = 1
     """The number of requests in the call."""
@@ -480,6 +495,10 @@ class Call:
         self.began_s = began_s
         self.has_passed = False
         """True if all stages let the request pass unchanged, which was checked before the call entered them."""
+        self.access: Access | None = None
+        """The permissions of the client. Written by the authorization stage; None without ACLs, or after a refusal."""
+        self.merge: Callable[[Any], Any] | None = None
+        """Adds refused parts of the request to the response. Written by the authorization stage."""
 
     @property
     def source(self) -> RequestSource:

@@ -44,7 +44,6 @@ LISTENERS = {"listeners": ("host", "port"), "advertised.listeners": ("advertised
 """The settings of the only listener, which replace `listeners` and `advertised.listeners` if it is PLAINTEXT."""
 
 PROMISES = {
-    "authorizer.class.name": (("",), "access control lists are not supported: all clients may do everything"),
     "remote.log.storage.system.enable": (("false",), "tiered storage is not supported"),
     "principal.builder.class": (("",), "principals are the names that ssl.principal.mapping.rules and SASL produce"),
     "ssl.engine.factory.class": (("",), "Java classes are not supported"),
@@ -66,7 +65,7 @@ PROMISES = {
 
 _NAMES = """
 add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms alter.config.policy.class.name
-alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name
+alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
 auto.include.jmx.reporter broker.heartbeat.interval.ms broker.id.generation.enable broker.session.timeout.ms
 client.quota.callback.class config.providers control.plane.listener.name controlled.shutdown.enable
 controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms controller.listener.names

@@ -19,6 +19,7 @@ from barnabas.addresses import PORT_MAX, bare_host, host_port, is_loopback, spli
 from barnabas.broker.settings.rules import items_of
 from barnabas.broker.settings.static import BROKER_SETTINGS, BrokerConfig
 from barnabas.errors import ConfigurationError
+from barnabas.security.principal import ANONYMOUS
 from barnabas.security.protocols import PLAIN, SASL_MECHANISMS, SecurityProtocol
 from barnabas.security.secrets import Secret
 from barnabas.security.tls_settings import ClientAuth, TlsSettings
@@ -276,6 +277,26 @@ def check_super_users(config: BrokerConfig, listeners: Sequence[ListenerConfig])
             raise ConfigurationError(
                 f"listener {each.name} accepts only brokers whose principals are in super.users, and super.users is"
                 " empty; add the principals of all brokers"
+            )
+
+
+def check_authorization(config: BrokerConfig, listeners: Sequence[ListenerConfig]) -> None:
+    """Check that ACLs cannot lock out everybody, and that they do not stop the replication.
+
+    :raises ConfigurationError: nobody could create the first ACL, or brokers cannot authenticate.
+    """
+    if not config.authorizer_class_name:
+        return
+    if not config.super_users.strip() and not config.allow_everyone_if_no_acl_found:
+        raise ConfigurationError("authorizer.class.name is set, and super.users is empty; name an administrator there")
+    if not config.zookeeper_connect:
+        return
+    is_anonymous_super_user = str(ANONYMOUS) in [each.strip() for each in config.super_users.split(";")]
+    for each in listeners:
+        if each.serves_brokers and not authenticates(config, each) and not is_anonymous_super_user:
+            raise ConfigurationError(
+                f"authorizer.class.name is set, and listener {each.name} does not authenticate the other brokers; use"
+                " SSL or SASL for it (security.inter.broker.protocol, or inter.broker.listener.name)"
             )
 
 

@@ -43,6 +43,11 @@ BUFFER_BYTES_PER_THREAD_MIN = 1024 * 1024
 TELEMETRY_BYTES_MAX = 4 * 1024 * 1024
 """The maximum of `telemetry.max.bytes`."""
 
+AUTHORIZERS = (
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "kafka.security.authorizer.AclAuthorizer",
+)
+"""The values of `authorizer.class.name` that switch ACLs on."""
 _RACK_AWARE = "RackAwareReplicaSelector"
 _JAVA_PACKAGE = "org.apache.kafka.common.replica."
 RACK_AWARE_SELECTORS = frozenset({_RACK_AWARE, _JAVA_PACKAGE + _RACK_AWARE})
@@ -512,7 +517,16 @@ class BrokerConfig:
     super_users: str = setting(
         "",
         "The principals that may do everything, separated by semicolons: User:admin;User:CN=broker-1. A listener for"
-        " brokers that authenticates accepts only these principals.",
+        " brokers that authenticates accepts only these principals, and with ACLs also those with CLUSTER_ACTION.",
+    )
+    authorizer_class_name: str = setting(
+        "",
+        "Kafka's name of its authorizer switches ACLs on: org.apache.kafka.metadata.authorizer.StandardAuthorizer, or"
+        " kafka.security.authorizer.AclAuthorizer. Empty: all clients may do everything.",
+        text("", *AUTHORIZERS),
+    )
+    allow_everyone_if_no_acl_found: bool = setting(
+        False, "Whether everyone may use a resource that no ACL concerns. Only used with authorizer.class.name."
     )
     bootstrap_users_file: str = setting(
         "",

@@ -1,0 +1,179 @@
+"""The ACLs of the cluster: their copy in the metadata image, and their changes in the metadata store.
+
+A change is durable, and in force on this broker, when `create` or `delete` returns. Other brokers read the changed
+nodes when they receive the change notification. Requests are checked by the ACLs in memory, so they do not need the
+metadata store. A broker reads all ACLs again when it has a new session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from barnabas.broker.broker_events import Events
+from barnabas.broker.metadata_cache import MetadataCache
+from barnabas.broker.metadata_image import MetadataDelta
+from barnabas.broker.metadata_store_access import InMetadataThread
+from barnabas.coordination import acls
+from barnabas.coordination.metadata_store import MetadataStore
+from barnabas.errors import ApiError, ConfigurationError, ErrorCode
+from barnabas.security.acls import AclBinding, AclEntry, AclFilter, ResourcePattern, ResourceType, checked_binding
+from barnabas.security.authorizer import Acls, Authorizer
+
+PATTERNS_AT_ONCE = 32
+"""The number of nodes that are changed before other work of the metadata store may run."""
+
+
+class ClusterAcls:
+    """Reads and changes the ACLs. Used from the event loop's thread only.
+
+    :param authorizer: decides by the current ACLs.
+    """
+
+    def __init__(
+        self,
+        tree: MetadataStore,
+        in_metadata_thread: InMetadataThread,
+        metadata: MetadataCache,
+        events: Events,
+        authorizer: Authorizer,
+    ) -> None:
+        self._tree = tree
+        self._in_metadata_thread = in_metadata_thread
+        self._metadata = metadata
+        self._authorizer = authorizer
+        self._applied = 0
+        # The next two belong to the metadata store's thread, which counts the states so that none replaces a newer one.
+        self._nodes: dict[ResourcePattern, acls.Entries] = {}
+        self._number = 0
+        events.subscribe(MetadataDelta, self._on_delta)
+
+    def _on_delta(self, delta: MetadataDelta) -> None:
+        if delta.acls:
+            self._authorizer.acls = delta.after.acls
+
+    async def load(self) -> None:
+        """Read all ACLs.
+
+        :raises CoordinationError: the metadata store is unreachable.
+        """
+        self._apply(*await self._in_metadata_thread(self._read_all))
+
+    async def reread(self, paths: Iterable[str]) -> None:
+        """Read changed nodes.
+
+        :param paths: the paths in change notifications. Other paths than those of ACLs are ignored.
+        :raises CoordinationError: the metadata store is unreachable.
+        """
+        patterns = [pattern for path in dict.fromkeys(paths) if (pattern := acls.pattern_of(path)) is not None]
+        if patterns:
+            self._apply(*await self._in_metadata_thread(self._read_some, patterns))
+
+    def find(self, acl_filter: AclFilter) -> list[AclBinding]:
+        """Return the ACLs that match a filter. Subjects match only a filter for subjects."""
+        return [each for each in self._metadata.image.acls if _includes(acl_filter, each) and acl_filter.matches(each)]
+
+    async def create(self, wanted: Sequence[AclBinding]) -> list[ApiError | None]:
+        """Create ACLs. Return an error, or None, for each of them.
+
+        :raises CoordinationError: the metadata store is unreachable. Some ACLs may have been created.
+        """
+        errors: list[ApiError | None] = [None] * len(wanted)
+        by_pattern: dict[ResourcePattern, list[int]] = {}
+        for number, binding in enumerate(wanted):
+            try:
+                checked_binding(binding)
+            except ConfigurationError as error:
+                errors[number] = ApiError(ErrorCode.INVALID_REQUEST, str(error))
+            else:
+                by_pattern.setdefault(binding.pattern, []).append(number)
+        for patterns in _portions(list(by_pattern)):
+            added = {each: [wanted[number].entry for number in by_pattern[each]] for each in patterns}
+            refused = await self._change(self._add, added)
+            for pattern, refusal in refused.items():
+                for number in by_pattern[pattern]:
+                    errors[number] = refusal
+        return errors
+
+    async def delete(self, acl_filter: AclFilter) -> list[AclBinding]:
+        """Delete the ACLs that match a filter, and return them.
+
+        :raises CoordinationError: the metadata store is unreachable. Some ACLs may have been deleted.
+        """
+        patterns = list(dict.fromkeys(each.pattern for each in self.find(acl_filter)))
+        if (only := acl_filter.names_one_pattern()) is not None and only not in patterns:
+            patterns.append(only)  # another broker may have created it a moment ago
+        deleted: list[AclBinding] = []
+        for portion in _portions(patterns):
+            deleted += await self._change(self._remove, portion, acl_filter)
+        return deleted
+
+    async def _change(self, function: Any, *arguments: Any) -> Any:
+        # Not cancelled if the client disconnects: otherwise metadata store and memory could disagree.
+        writing = asyncio.ensure_future(self._in_metadata_thread(function, *arguments))
+        writing.add_done_callback(self._note_written)
+        _, _, result = await asyncio.shield(writing)
+        return result
+
+    def _note_written(self, writing: asyncio.Future[tuple[int, Acls, Any]]) -> None:
+        if not writing.cancelled() and writing.exception() is None:
+            number, found, _ = writing.result()
+            self._apply(number, found)
+
+    def _apply(self, number: int, found: Acls) -> None:
+        if number > self._applied:
+            self._applied = number
+            self._metadata.put_acls(found)
+
+    # -- on the metadata store's thread ----------------------------------------------------------------------
+
+    def _read_all(self) -> tuple[int, Acls]:
+        self._nodes = acls.read_acls(self._tree)
+        return self._state()
+
+    def _read_some(self, patterns: Iterable[ResourcePattern]) -> tuple[int, Acls]:
+        for pattern in patterns:
+            self._put(pattern, acls.read_pattern(self._tree, pattern))
+        return self._state()
+
+    def _add(self, added: Mapping[ResourcePattern, list[Any]]) -> tuple[int, Acls, dict[ResourcePattern, ApiError]]:
+        refused = {}
+        for pattern, entries in added.items():
+            try:
+                self._put(pattern, acls.add(self._tree, pattern, entries))
+            except acls.TooManyAclsError as error:
+                refused[pattern] = ApiError(ErrorCode.INVALID_REQUEST, str(error))
+        return (*self._state(), refused)
+
+    def _remove(self, patterns: Iterable[ResourcePattern], acl_filter: AclFilter) -> tuple[int, Acls, list[AclBinding]]:
+        removed: list[AclBinding] = []
+        for pattern in patterns:
+            left, gone = acls.remove(self._tree, pattern, functools.partial(_matches, acl_filter, pattern))
+            self._put(pattern, left)
+            removed += (AclBinding(pattern, entry) for entry in gone)
+        return (*self._state(), removed)
+
+    def _put(self, pattern: ResourcePattern, entries: acls.Entries) -> None:
+        if entries:
+            self._nodes[pattern] = entries
+        else:
+            self._nodes.pop(pattern, None)
+
+    def _state(self) -> tuple[int, Acls]:
+        self._number += 1
+        return self._number, Acls.of_patterns(self._nodes)
+
+
+def _matches(acl_filter: AclFilter, pattern: ResourcePattern, entry: AclEntry) -> bool:
+    return acl_filter.matches(AclBinding(pattern, entry))
+
+
+def _includes(acl_filter: AclFilter, binding: AclBinding) -> bool:
+    """Return whether a filter may find an ACL. Clients of Kafka fail if a response contains an unknown type."""
+    return binding.pattern.type is not ResourceType.SUBJECT or acl_filter.type is ResourceType.SUBJECT
+
+
+def _portions(patterns: Sequence[ResourcePattern]) -> Iterable[Sequence[ResourcePattern]]:
+    return (patterns[start : start + PATTERNS_AT_ONCE] for start in range(0, len(patterns), PATTERNS_AT_ONCE))

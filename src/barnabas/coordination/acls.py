@@ -1,0 +1,224 @@
+"""The ACLs in the metadata store, at the paths and in the JSON of Kafka's ZooKeeper authorizer.
+
+    /kafka-acl/Topic/clicks                    the ACLs of a literal name
+    /kafka-acl-extended/prefixed/Topic/logs-   the ACLs of a prefix
+
+A node contains all ACLs of its resource pattern. A change starts from the node, so neither of two concurrent changes is
+lost, and other brokers get a change notification with the path of the node. If a node is damaged, its resources are
+denied to everybody except super users, because the node may have contained an ACL that denies.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from barnabas.coordination import paths
+from barnabas.coordination.change_notifications import ChangeNotification, notification_node
+from barnabas.coordination.damaged_nodes import report_damaged
+from barnabas.coordination.fields import BadValueError, DamagedNodeError, Fields, shown
+from barnabas.coordination.metadata_store import (
+    BadVersionError,
+    Create,
+    Delete,
+    MetadataStore,
+    NodeExistsError,
+    NoNodeError,
+    Set,
+)
+from barnabas.coordination.subtrees import ensure_paths
+from barnabas.errors import ConfigurationError
+from barnabas.security.acls import (
+    EVERYONE,
+    WILDCARD,
+    AclBinding,
+    AclEntry,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+    checked_binding,
+)
+
+ATTEMPTS = 100
+"""The maximum number of attempts to write a change. Each concurrent change by another broker makes one attempt fail."""
+VERSION = 1
+"""The version of the JSON, as in Kafka."""
+NODE_BYTES_MAX = 500_000
+"""The maximum size of a node in bytes. ZooKeeper's limit is 1 MiB for a whole request."""
+
+Entries = tuple[AclEntry, ...]
+
+_TYPES = {each.label: each for each in ResourceType if each > ResourceType.ANY}
+_OPERATIONS = {each.label: each for each in Operation if each > Operation.ANY}
+_PERMISSIONS = {each.label: each for each in Permission if each > Permission.ANY}
+_DENIED: Entries = (AclEntry(EVERYONE, WILDCARD, Operation.ALL, Permission.DENY),)
+
+
+class TooManyAclsError(ConfigurationError):
+    """A resource pattern has so many ACLs that they do not fit into a node."""
+
+
+def read_acls(tree: MetadataStore) -> dict[ResourcePattern, Entries]:
+    """Read all ACLs. Nodes of types that this release does not know are logged and ignored."""
+    found: dict[ResourcePattern, Entries] = {}
+    for pattern_type in (PatternType.LITERAL, PatternType.PREFIXED):
+        root = paths.acl_root(pattern_type)
+        for label in _children(tree, root):
+            kind = _TYPES.get(label)
+            if kind is None:
+                report_damaged(tree, [DamagedNodeError(f"{root}/{label}", "not a type of resources")], "ignoring")
+                continue
+            for part in _children(tree, f"{root}/{label}"):
+                pattern = ResourcePattern(kind, paths.decode_resource(part), pattern_type)
+                # Another program may have written a second node for the same name.
+                entries = _read_node(tree, f"{root}/{label}/{part}")
+                found[pattern] = tuple(dict.fromkeys((*found.get(pattern, ()), *entries)))
+    return {pattern: entries for pattern, entries in found.items() if entries}
+
+
+def read_pattern(tree: MetadataStore, pattern: ResourcePattern) -> Entries:
+    """Read the ACLs of a resource pattern."""
+    return _read_node(tree, paths.acl(pattern))
+
+
+def pattern_of(path: str) -> ResourcePattern | None:
+    """Return the resource pattern of the path in a change notification; None if it is no path of ACLs."""
+    for pattern_type in (PatternType.LITERAL, PatternType.PREFIXED):
+        root = paths.acl_root(pattern_type)
+        if path.startswith(f"{root}/"):
+            label, slash, part = path[len(root) + 1 :].partition("/")
+            kind = _TYPES.get(label)
+            if kind is not None and slash and part:
+                return ResourcePattern(kind, paths.decode_resource(part), pattern_type)
+    return None
+
+
+def add(tree: MetadataStore, pattern: ResourcePattern, entries: Iterable[AclEntry]) -> Entries:
+    """Add ACLs to a resource pattern; return all its ACLs.
+
+    :raises TooManyAclsError: they do not fit into a node.
+    """
+    return _change(tree, pattern, lambda before: tuple(dict.fromkeys((*before, *entries))))
+
+
+def remove(
+    tree: MetadataStore, pattern: ResourcePattern, is_unwanted: Callable[[AclEntry], bool]
+) -> tuple[Entries, Entries]:
+    """Remove ACLs from a resource pattern; return its remaining and its removed ACLs."""
+    removed: Entries = ()
+
+    def without_unwanted(before: Entries) -> Entries:
+        nonlocal removed
+        removed = tuple(each for each in before if is_unwanted(each))
+        return tuple(each for each in before if each not in removed)
+
+    return _change(tree, pattern, without_unwanted), removed
+
+
+def _change(tree: MetadataStore, pattern: ResourcePattern, changed: Callable[[Entries], Entries]) -> Entries:
+    path = paths.acl(pattern)
+    for attempt in range(1, ATTEMPTS + 1):
+        before: Entries = ()
+        version = None
+        try:
+            data, stat = tree.get(path)
+            version = stat.version
+            before = _decode(path, data)
+        except NoNodeError:
+            ensure_paths(tree, [path.rpartition("/")[0], paths.CHANGES])
+        except DamagedNodeError as error:
+            _report(tree, error)
+            before = _DENIED
+        after = changed(before)
+        if after == before and version is not None:
+            return after
+        data = encode_acls(after)
+        if len(data) > NODE_BYTES_MAX:
+            raise TooManyAclsError(f"the ACLs of {pattern} have {len(data)} bytes; at most {NODE_BYTES_MAX}")
+        operation: Create | Set | Delete
+        if version is None:
+            if not after:
+                return after
+            operation = Create(path, data)
+        else:
+            operation = Set(path, data, version) if after else Delete(path, version)
+        try:
+            tree.multi([operation, notification_node(ChangeNotification(settings=(path,)))])
+        except (BadVersionError, NodeExistsError, NoNodeError):
+            if attempt == ATTEMPTS:
+                raise
+        else:
+            tree.flush()
+            return after
+    raise AssertionError("the last attempt returns or raises")
+
+
+def encode_acls(entries: Iterable[AclEntry]) -> bytes:
+    """Return the data of a node, in Kafka's JSON."""
+    acls = [
+        {
+            "principal": each.principal,
+            "permissionType": each.permission.label,
+            "operation": each.operation.label,
+            "host": each.host,
+        }
+        for each in entries
+    ]
+    return json.dumps({"version": VERSION, "acls": acls}, separators=(",", ":")).encode()
+
+
+def _children(tree: MetadataStore, path: str) -> list[str]:
+    try:
+        return sorted(tree.children(path))
+    except NoNodeError:
+        return []
+
+
+def _read_node(tree: MetadataStore, path: str) -> Entries:
+    try:
+        return _decode(path, tree.get(path).data)
+    except NoNodeError:
+        return ()
+    except DamagedNodeError as error:
+        _report(tree, error)
+        return _DENIED
+
+
+def _report(tree: MetadataStore, error: DamagedNodeError) -> None:
+    report_damaged(tree, [error], "denying everything to everybody except super users by")
+
+
+def _decode(path: str, data: bytes) -> Entries:
+    """Return the ACLs in a node.
+
+    :raises DamagedNodeError: the data is not in Kafka's form.
+    """
+    pattern = pattern_of(path)
+    assert pattern is not None
+    fields = Fields(path, data)
+    try:
+        return tuple(dict.fromkeys(_entry(pattern, each) for each in fields.sequence("acls")))
+    except BadValueError as error:
+        raise DamagedNodeError(path, str(error)) from error
+
+
+def _entry(pattern: ResourcePattern, found: Any) -> AclEntry:
+    """Return an ACL.
+
+    :raises BadValueError: it is not in Kafka's form.
+    """
+    if not isinstance(found, Mapping) or not all(isinstance(each, str) for each in found.values()):
+        raise BadValueError(f"{shown(found)} is not an ACL")
+    operation = _OPERATIONS.get(found.get("operation", ""))
+    permission = _PERMISSIONS.get(found.get("permissionType", ""))
+    if operation is None or permission is None:
+        raise BadValueError(f"{shown(found)} is not an ACL")
+    entry = AclEntry(found.get("principal", ""), found.get("host", ""), operation, permission)
+    try:
+        checked_binding(AclBinding(pattern, entry))
+    except ConfigurationError as error:
+        raise BadValueError(str(error)) from error
+    return entry
