@@ -369,14 +369,18 @@ class Broker:
             allow_everyone_if_no_acl=config.allow_everyone_if_no_acl_found,
         )
         self.acls = ClusterAcls(
-            self._tree, self._in_metadata_thread, self.topics.metadata, self._events, self.authorizer
+            self._tree,
+            self._in_metadata_thread,
+            self.topics.metadata,
+            self._events,
+            self.authorizer,
+            are_in_force=bool(config.authorizer_class_name),
         )
-        if config.authorizer_class_name:
-            await self.acls.load()
+        await self.acls.load()
 
     def _stages(self, rules: Mapping[int, Rule]) -> list[Stage]:
         """Return the stages that requests pass before they are measured."""
-        if not self.config.authorizer_class_name:
+        if not self.acls.are_in_force:
             return []
         visible = VisibleTopics(self.topics, self.settings)
         return [Authorization(self.authorizer, visible, rules, self.security_log.note_refusal)]
@@ -554,8 +558,7 @@ class Broker:
             await self.users.reread()
         if update.is_everything or any(map(is_quota_path, changed)):
             await self.client_quotas.reread()
-        if self.config.authorizer_class_name:
-            await (self.acls.load() if update.is_everything else self.acls.reread(changed))
+        await (self.acls.load() if update.is_everything else self.acls.reread(changed))
         if update.brokers is not None:
             await self.membership.check_registration(update.brokers)
         return update

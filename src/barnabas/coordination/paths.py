@@ -46,7 +46,7 @@ DECOY_SECRET = "/admin/scram_decoy_secret"
 """The secret from which brokers derive the salts of unknown users."""
 USERS_IMPORTED = "/admin/bootstrap_users_imported"
 """The node that exists once a broker has imported the first users."""
-BROKER_ROOTS = (BROKERS, CONFIGS, CLUSTER, PRODUCER_ID_BLOCK, ADMIN)
+BROKER_ROOTS = (BROKERS, CONFIGS, CLUSTER, PRODUCER_ID_BLOCK, ADMIN, ACLS, EXTENDED_ACLS)
 """The nodes below which only brokers change nodes. All other nodes belong to consumers."""
 
 _SAFE = re.compile(r"[A-Za-z0-9._~-]+")

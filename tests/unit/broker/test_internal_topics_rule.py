@@ -259,10 +259,12 @@ OF_GROUPS = {
 PARTS_WITHOUT_TOPICS = {
     "client_quotas",
     "clock",
+    "cluster_acls",
     "fetch_sessions",
     "identity",
     "producer_ids",
     "scheduler",
+    "security_log",
     "served",
     "security_log",
     "super_users",

@@ -30,6 +30,7 @@ class ClusterAcls:
     """Reads and changes the ACLs. Used from the event loop's thread only.
 
     :param authorizer: decides by the current ACLs.
+    :ivar are_in_force: False if the broker has no authorizer. It then reads and changes no ACLs.
     """
 
     def __init__(
@@ -39,11 +40,14 @@ class ClusterAcls:
         metadata: MetadataCache,
         events: Events,
         authorizer: Authorizer,
+        *,
+        are_in_force: bool,
     ) -> None:
         self._tree = tree
         self._in_metadata_thread = in_metadata_thread
         self._metadata = metadata
         self._authorizer = authorizer
+        self.are_in_force = are_in_force
         self._applied = 0
         # The next two belong to the metadata store's thread, which counts the states so that none replaces a newer one.
         self._nodes: dict[ResourcePattern, acls.Entries] = {}
@@ -59,6 +63,8 @@ class ClusterAcls:
 
         :raises CoordinationError: the metadata store is unreachable.
         """
+        if not self.are_in_force:
+            return
         self._apply(*await self._in_metadata_thread(self._read_all))
 
     async def reread(self, paths: Iterable[str]) -> None:
@@ -68,7 +74,7 @@ class ClusterAcls:
         :raises CoordinationError: the metadata store is unreachable.
         """
         patterns = [pattern for path in dict.fromkeys(paths) if (pattern := acls.pattern_of(path)) is not None]
-        if patterns:
+        if patterns and self.are_in_force:
             self._apply(*await self._in_metadata_thread(self._read_some, patterns))
 
     def find(self, acl_filter: AclFilter) -> list[AclBinding]:

@@ -13,7 +13,6 @@ from barnabas.broker.authorization.cluster_acls import ClusterAcls
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.pipeline.call import Call, Steps, is_pause_due, serves
 from barnabas.broker.security_log import SecurityLog
-from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.errors import BarnabasError, CoordinationError, ErrorCode
 from barnabas.log_lines import LogEvent
 from barnabas.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
@@ -49,11 +48,9 @@ ACLS_MAX = 10_000
 
 
 @serves(DescribeAclsRequest)
-def describe_acls(
-    cluster_acls: ClusterAcls, settings: DynamicSettings, request: DescribeAclsRequest, call: Call
-) -> Steps[DescribeAclsResponse]:
+def describe_acls(cluster_acls: ClusterAcls, request: DescribeAclsRequest, call: Call) -> Steps[DescribeAclsResponse]:
     """Return the ACLs that match the filter."""
-    if not settings.config.authorizer_class_name:
+    if not cluster_acls.are_in_force:
         return DescribeAclsResponse(error_code=CODE, error_message=WHY, resources=[])
     acl_filter = _filter(request)
     if acl_filter.has_unknown:
@@ -80,14 +77,13 @@ def describe_acls(
 @serves(CreateAclsRequest, entries_max=ACLS_MAX)
 async def create_acls(
     cluster_acls: ClusterAcls,
-    settings: DynamicSettings,
     security_log: SecurityLog,
     request: CreateAclsRequest,
     call: Call,
 ) -> CreateAclsResponse:
     """Create ACLs. The response has one result per ACL, in order, because clients match results by position."""
     count = len(request.creations)
-    if not settings.config.authorizer_class_name:
+    if not cluster_acls.are_in_force:
         return CreateAclsResponse(results=[AclCreationResult(error_code=CODE, error_message=WHY)] * count)
     wanted = [
         AclBinding(
@@ -115,13 +111,12 @@ async def create_acls(
 @serves(DeleteAclsRequest, entries_max=ACLS_MAX)
 async def delete_acls(
     cluster_acls: ClusterAcls,
-    settings: DynamicSettings,
     security_log: SecurityLog,
     request: DeleteAclsRequest,
     call: Call,
 ) -> DeleteAclsResponse:
     """Delete the ACLs that match the filters. The response has one result per filter, in order."""
-    if not settings.config.authorizer_class_name:
+    if not cluster_acls.are_in_force:
         refused = DeleteAclsFilterResult(error_code=CODE, error_message=WHY, matching_acls=[])
         return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
     results = [await _delete(cluster_acls, security_log, each, call) for each in request.filters]

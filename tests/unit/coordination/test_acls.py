@@ -1,0 +1,125 @@
+"""Tests of the ACLs in the metadata store."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from barnabas.coordination import acls, paths
+from barnabas.coordination.change_notifications import decode_change
+from barnabas.coordination.metadata_store import MetadataStore
+from barnabas.coordination.subtrees import ensure_paths
+from barnabas.security.acls import (
+    AclEntry,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
+
+CLICKS = ResourcePattern(ResourceType.TOPIC, "clicks")
+LOGS = ResourcePattern(ResourceType.TOPIC, "logs-", PatternType.PREFIXED)
+READ = AclEntry("User:alice", "*", Operation.READ, Permission.ALLOW)
+WRITE = AclEntry("User:bob", "10.0.0.1", Operation.WRITE, Permission.DENY)
+DENIED = AclEntry("User:*", "*", Operation.ALL, Permission.DENY)
+
+
+def put(tree: MetadataStore, path: str, data: bytes) -> None:
+    ensure_paths(tree, [path.rpartition("/")[0]])
+    tree.create(path, data)
+
+
+def test_acls_are_stored_as_kafka_stores_them(tree: MetadataStore) -> None:
+    ensure_paths(tree, [paths.CHANGES])
+    acls.add(tree, CLICKS, [READ])
+    acls.add(tree, CLICKS, [WRITE, READ])
+    acls.add(tree, LOGS, [READ])
+    acls.add(tree, CLICKS._replace(name="*"), [READ])
+    data = json.loads(tree.get("/kafka-acl/Topic/clicks").data)
+    assert data == {
+        "version": 1,
+        "acls": [
+            {"principal": "User:alice", "permissionType": "Allow", "operation": "Read", "host": "*"},
+            {"principal": "User:bob", "permissionType": "Deny", "operation": "Write", "host": "10.0.0.1"},
+        ],
+    }
+    assert sorted(tree.children("/kafka-acl/Topic")) == ["*", "clicks"]
+    assert tree.children("/kafka-acl-extended/prefixed/Topic") == ["logs-"]
+    assert acls.read_acls(tree) == {CLICKS: (READ, WRITE), LOGS: (READ,), CLICKS._replace(name="*"): (READ,)}
+
+
+def test_each_change_has_a_notification(tree: MetadataStore) -> None:
+    ensure_paths(tree, [paths.CHANGES])
+    acls.add(tree, LOGS, [READ])
+    acls.add(tree, LOGS, [READ])  # no change
+    acls.remove(tree, LOGS, lambda entry: entry == READ)
+    changes = [decode_change(name, tree.get(f"{paths.CHANGES}/{name}").data) for name in tree.children(paths.CHANGES)]
+    found = [path for change in changes for path in change.settings]
+    assert found == [paths.acl(LOGS)] * 2
+    assert acls.pattern_of(found[0]) == LOGS
+    assert acls.read_pattern(tree, LOGS) == ()
+    assert tree.exists(paths.acl(LOGS)) is None
+
+
+def test_removal_returns_what_is_left_and_what_is_gone(tree: MetadataStore) -> None:
+    acls.add(tree, CLICKS, [READ, WRITE])
+    assert acls.remove(tree, CLICKS, lambda entry: entry.permission is Permission.DENY) == ((READ,), (WRITE,))
+    assert acls.remove(tree, LOGS, lambda entry: True) == ((), ())
+
+
+def test_names_survive_as_nodes(tree: MetadataStore) -> None:
+    names = ["a/b", "..", "my group", "é", "%", "a%2Fb", "*x", "x" * 200]
+    for name in names:
+        acls.add(tree, ResourcePattern(ResourceType.GROUP, name), [READ])
+    assert sorted(pattern.name for pattern in acls.read_acls(tree)) == sorted(names)
+
+
+def test_node_that_kafka_wrote_with_a_plain_name_is_read(tree: MetadataStore) -> None:
+    put(tree, "/kafka-acl/Group/my group", acls.encode_acls([WRITE]))
+    acls.add(tree, ResourcePattern(ResourceType.GROUP, "my group"), [READ])
+    (entries,) = acls.read_acls(tree).values()
+    assert set(entries) == {READ, WRITE}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"version":1}',
+        b'{"acls":{}}',
+        b'{"acls":[7]}',
+        b'{"acls":[{"principal":"User:a","host":"*","operation":"Read"}]}',
+        b'{"acls":[{"principal":"User:a","host":"*","operation":"Any","permissionType":"Deny"}]}',
+        b'{"acls":[{"principal":"a","host":"*","operation":"Read","permissionType":"Allow"}]}',
+        b'{"acls":[{"principal":"User:a","host":7,"operation":"Read","permissionType":"Allow"}]}',
+        b"[" * 100_000,
+    ],
+    ids=range(11),
+)
+def test_damaged_node_denies_everything(tree: MetadataStore, data: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    put(tree, "/kafka-acl/Topic/clicks", data)
+    acls.add(tree, LOGS, [READ])
+    caplog.set_level(logging.WARNING)
+    assert acls.read_acls(tree) == {CLICKS: (DENIED,), LOGS: (READ,)}
+    assert "denying everything to everybody except super users by /kafka-acl/Topic/clicks" in caplog.text
+    assert acls.add(tree, CLICKS, [READ]) == (DENIED, READ)
+
+
+def test_unknown_type_of_resources_is_ignored(tree: MetadataStore, caplog: pytest.LogCaptureFixture) -> None:
+    put(tree, "/kafka-acl/Planet/earth", acls.encode_acls([READ]))
+    assert acls.read_acls(tree) == {}
+    assert "/kafka-acl/Planet" in caplog.text
+    assert acls.pattern_of("/kafka-acl/Planet/earth") is None
+    assert acls.pattern_of("/config/users/alice") is None
+
+
+def test_acls_beyond_the_size_of_a_node_are_refused(tree: MetadataStore) -> None:
+    entries = [READ._replace(principal=f"User:{number:0200}") for number in range(3_000)]
+    with pytest.raises(acls.TooManyAclsError):
+        acls.add(tree, CLICKS, entries)
+    assert acls.read_acls(tree) == {}
