@@ -266,7 +266,6 @@ PARTS_WITHOUT_TOPICS = {
     "scheduler",
     "security_log",
     "served",
-    "security_log",
     "super_users",
     "telemetry",
     "users",
