@@ -55,7 +55,8 @@ class Authorization(Stage):
 
     def passes(self, call: Call, request: Any) -> bool:
         """Return whether the client has all permissions that a request needs."""
-        access = call.access = self._access(call)
+        access = self._access(call)
+        call.note_access(access)
         steps = self._rules[call.served.key].check(Check(access, self._topics, call.version), request)
         try:
             while True:  # requests of runs and of templates are small
@@ -73,13 +74,13 @@ class Authorization(Stage):
         if check.refused:
             self._note(call, check.refused)
         if outcome is None:
-            call.access = access
+            call.note_access(access)
             return request
         if isinstance(outcome, Refused):
             if outcome.response is None:
                 raise refusal(check.refused)
             return Reply(outcome.response)
-        call.access, call.merge = access, outcome.merge
+        call.note_access(access, outcome.merge)
         return outcome.request
 
     def settle(self, call: Call, response: Any) -> Any:

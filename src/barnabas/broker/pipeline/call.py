@@ -496,9 +496,13 @@ class Call:
         self.has_passed = False
         """True if all stages let the request pass unchanged, which was checked before the call entered them."""
         self.access: Access | None = None
-        """The permissions of the client. Written by the authorization stage; None without ACLs, or after a refusal."""
+        """The permissions of the client. It is None without ACLs, or after a refusal."""
         self.merge: Callable[[Any], Any] | None = None
-        """Adds refused parts of the request to the response. Written by the authorization stage."""
+        """Adds refused parts of the request to the response."""
+
+    def note_access(self, access: Access, merge: Callable[[Any], Any] | None = None) -> None:
+        """Note the permissions of the client, and the refused parts of the request."""
+        self.access, self.merge = access, merge
 
     @property
     def source(self) -> RequestSource:
