@@ -11,6 +11,8 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
+from barnabas.broker.authorization.rules import Row
+from barnabas.broker.authorization.table import RULES, rules_by_key
 from barnabas.broker.handlers import SERVED
 from barnabas.broker.pipeline.call import ServedApi
 from barnabas.protocol.declare import message_of
@@ -32,10 +34,35 @@ version in version 0, with the list of supported APIs.
 """
 
 
+PERMISSIONS = """\
+## Permissions
+
+With ACLs (`authorizer.class.name`), each API needs these operations. A missing permission is an error for the part of
+the request in the last column. The rules are those of Kafka: an operation needs an ACL that allows it, or a super user;
+READ, WRITE, DELETE and ALTER imply DESCRIBE, and ALTER_CONFIGS implies DESCRIBE_CONFIGS. The listener for brokers needs
+CLUSTER_ACTION on the cluster for each request.
+
+| API | operation | on | refused |
+|---|---|---|---|
+"""
+
+
 def page(keys: Collection[int] = SERVED.keys()) -> str:
     """Return the text of the page for the given API keys."""
     served = [SERVED[key] for key in sorted(keys)]
-    return HEAD + "".join(map(_row, served)) + "\n" + "\n".join(map(_section, served))
+    return HEAD + "".join(map(_row, served)) + "\n" + permissions(keys) + "\n" + "\n".join(map(_section, served))
+
+
+def permissions(keys: Collection[int] = SERVED.keys()) -> str:
+    """Return the part of the page about ACLs for the given API keys."""
+    rules = rules_by_key(RULES)
+    rows = [_permission(SERVED[key], row) for key in sorted(keys) for row in rules[key].rows]
+    without = ", ".join(SERVED[key].api.name for key in sorted(keys) if not rules[key].rows)
+    return PERMISSIONS + "".join(rows) + f"\nWithout any permission: {without}.\n"
+
+
+def _permission(served: ServedApi, row: Row) -> str:
+    return f"| {served.api.name} | {row.operation.name} | {row.resource} | {row.refusal} |\n"
 
 
 def _row(served: ServedApi) -> str:

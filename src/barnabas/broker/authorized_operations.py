@@ -1,21 +1,18 @@
-"""The operations that a client may perform (KIP-430).
+"""All operations on topics, groups and the cluster, as bits (KIP-430).
 
-Barnabas has no authorization yet, so a client may perform all operations.
-
-Kafka brokers without an authorizer respond in the same way. Each constant is a bit field for one resource type. The
-position of a bit is the operation's number in the protocol.
+The position of a bit is the operation's number in the protocol. The handlers return all operations, as a Kafka broker
+without an authorizer does. With ACLs, the stage of authorization keeps the operations that the client may perform.
 """
 
 from __future__ import annotations
 
-READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, CLUSTER_ACTION = range(3, 10)
-DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE = range(10, 13)
+from barnabas.security.acls import OPERATIONS_ON, ResourceType
 
 
-def _bits(*operations: int) -> int:
-    return sum(1 << operation for operation in operations)
+def _all_on(kind: ResourceType) -> int:
+    return sum(1 << operation for operation in OPERATIONS_ON[kind])
 
 
-ON_TOPICS = _bits(READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS)
-ON_GROUPS = _bits(READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS)
-ON_CLUSTER = _bits(CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE)
+ON_TOPICS = _all_on(ResourceType.TOPIC)
+ON_GROUPS = _all_on(ResourceType.GROUP)
+ON_CLUSTER = _all_on(ResourceType.CLUSTER)

@@ -10,7 +10,7 @@ class SuperUsers:
     """The super users of a broker.
 
     :param setting: the value of `super.users`: principals separated by semicolons.
-    :param restricts_users: True if only super users may see and change the users.
+    :param restricts_users: True if only super users may see and change users, and change quotas.
     :raises ConfigurationError: an item is not a principal.
     """
 
@@ -29,6 +29,6 @@ class SuperUsers:
         if principal not in self:
             raise AuthenticationError(f"{principal} is not in super.users, and cannot act as a broker")
 
-    def may_manage_users(self, principal: Principal) -> bool:
-        """Return whether a principal may see and change the users."""
+    def may_administer(self, principal: Principal) -> bool:
+        """Return whether a principal may see and change users, and change quotas."""
         return principal in self or not self._restricts_users

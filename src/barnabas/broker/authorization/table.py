@@ -256,7 +256,12 @@ def _refused_creation(entry: Any, code: ErrorCode, _version: int) -> create_topi
 
 
 class _CreateTopics(ForEach):
-    """The topics of CreateTopics. Their settings need DESCRIBE_CONFIGS."""
+    """The topics of CreateTopics, and their settings in the response."""
+
+    @property
+    def rows(self) -> tuple[Row, ...]:  # type: ignore[override]
+        hidden = Row(Operation.DESCRIBE_CONFIGS, TOPIC, "each topic", "the settings in the response")
+        return (*super().rows, hidden)
 
     def filter(self, check: Check, response: Any) -> Steps[Any]:
         for number, each in enumerate(response.topics):

@@ -35,7 +35,7 @@ async def alter_user_scram_credentials(
         Upsertion(each.name, each.mechanism, each.iterations, bytes(each.salt), bytes(each.salted_password))
         for each in request.upsertions
     ]
-    if super_users.may_manage_users(call.connection.principal):
+    if super_users.may_administer(call.connection.principal):
         results = await users.alter(wanted)
         _log_changes(security_log, call, wanted, results)
     else:

@@ -1,7 +1,6 @@
 """DescribeCluster, versions 0 to 2.
 
-Barnabas has no fenced brokers. If a client requests authorized operations, the response contains all operations,
-because there is no authorization yet.
+Barnabas has no fenced brokers. Everyone may see the brokers, because clients need their addresses.
 """
 
 from __future__ import annotations

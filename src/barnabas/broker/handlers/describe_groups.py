@@ -1,8 +1,7 @@
 """DescribeGroups, versions 0 to 6.
 
 An unknown group has the state "Dead", and from version 6 on also the error GROUP_ID_NOT_FOUND. A group that only has
-committed offsets has the state "Empty". If a client requests authorized operations, the response contains all
-operations, because there is no authorization yet.
+committed offsets has the state "Empty".
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def describe_user_scram_credentials(
     users: UserCredentials, super_users: SuperUsers, request: DescribeUserScramCredentialsRequest, call: Call
 ) -> DescribeUserScramCredentialsResponse:
     """Describe the named users, or all users. As in Kafka, a user that is named twice has one result."""
-    if not super_users.may_manage_users(call.connection.principal):
+    if not super_users.may_administer(call.connection.principal):
         return DescribeUserScramCredentialsResponse(
             error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message="only super.users manage users"
         )

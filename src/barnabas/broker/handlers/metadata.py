@@ -2,8 +2,7 @@
 
 Unknown topics are created if auto-creation is enabled. A created topic has leaders when the response is sent, so
 clients need not refresh their metadata. The handler waits at most one second until the other live brokers have the new
-topic in their metadata. If a client requests authorized operations, the response contains all operations, because there
-is no authorization yet.
+topic in their metadata. With ACLs, a topic is created only if the client may create it.
 """
 
 from __future__ import annotations

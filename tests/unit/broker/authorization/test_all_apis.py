@@ -194,6 +194,8 @@ def is_needed(request: type, operation: Operation, kind: ResourceType) -> bool:
         return False
     if request.__name__ == "MetadataRequest":
         return operation is Operation.DESCRIBE
+    if request.__name__ == "CreateTopicsRequest":
+        return operation is Operation.CREATE
     return not (request.__name__.endswith("ConfigsRequest") and kind is not ResourceType.TOPIC)
 
 

@@ -17,6 +17,7 @@ from barnabas.broker.quotas.client_quotas import Alteration, ClientQuotas
 from barnabas.broker.quotas.entities import EntityFilter, entity
 from barnabas.broker.quotas.limits import QuotaLimits
 from barnabas.broker.security_log import RequestSource, SecurityLog
+from barnabas.broker.super_users import SuperUsers
 from barnabas.broker.user_credentials import Upsertion, UserCredentials
 from barnabas.coordination import paths, topic_metadata_store
 from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
@@ -181,9 +182,14 @@ def test_handlers_alter_and_describe(tree: EmbeddedMetadataStore, caplog: pytest
         validate_only=False,
     )
     source = RequestSource(ANONYMOUS, Endpoints("10.0.0.1", 1, "10.0.0.9"), "PLAINTEXT", "c", "AlterClientQuotas")
-    call = SimpleNamespace(source=source)
+    call = SimpleNamespace(source=source, connection=SimpleNamespace(principal=ANONYMOUS))
+    security_log, open_to_all = SecurityLog(lambda: 0.0), SuperUsers("", restricts_users=False)
     with caplog.at_level(logging.INFO):
-        altered = run(alter_client_quotas.function(quotas, SecurityLog(lambda: 0.0), request, call))
+        refused = run(alter_client_quotas.function(quotas, security_log, SuperUsers("User:root"), request, call))
+        assert {each.error_code for each in refused.entries} == {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
+        assert quotas.all() == {}
+        caplog.clear()
+        altered = run(alter_client_quotas.function(quotas, security_log, open_to_all, request, call))
     logged = [each.__dict__["fields"] for each in caplog.records if each.name == "barnabas.security.audit"]
     assert [(each.get("resource", ""), each.get("change", ""), each["result"]) for each in logged] == [
         ("user:(default)", f"{KEY}=5.0,x=(removed)", "done"),
