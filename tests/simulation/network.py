@@ -215,6 +215,9 @@ class SimulatedStream:
     def is_reading(self) -> bool:
         return self._is_reading
 
+    def has_ended(self) -> bool:
+        return bool(self._arrived) and self._arrived[0] is None
+
     def pause_reading(self) -> None:
         self._is_reading = False
 

@@ -23,6 +23,7 @@ class FakeLink:
         self.can_keep = True
         self.is_admitted = False
         self.closing_reason: str | None = None
+        self.muted_s: list[float] = []
 
     def release_frame(self, size: int) -> bool:
         self.kept_bytes.append(size)
@@ -40,6 +41,9 @@ class FakeLink:
 
     def close_after_response(self, reason: str) -> None:
         self.closing_reason = reason
+
+    def mute(self, seconds: float) -> None:
+        self.muted_s.append(seconds)
 
     def hang_up(self, reason: str) -> None:
         if not self.is_gone:

@@ -27,6 +27,7 @@ class FakeStream:
         self.is_open = True
         self.is_reading = True
         self.is_slow = False
+        self.is_abandoned = False
         self.sent = bytearray()
         self.unsent_bytes = 0
 
@@ -39,6 +40,9 @@ class FakeStream:
 
     def resume_reading(self) -> None:
         self.is_reading = True
+
+    def has_ended(self) -> bool:
+        return self.is_abandoned
 
     def send(self, chunks: Iterable[Chunk]) -> None:
         for chunk in chunks:

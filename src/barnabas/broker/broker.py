@@ -56,6 +56,7 @@ from barnabas.broker.pipeline.chain import Stage
 from barnabas.broker.pipeline.scheduler import CooperativeScheduler, RequestPipeline
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.quotas.client_quotas import ClientQuotas
+from barnabas.broker.quotas.enforcement import QuotaEnforcement
 from barnabas.broker.readiness import STARTING, STOPPING, Readiness
 from barnabas.broker.replica_logs import log_configs
 from barnabas.broker.replication import Replication
@@ -158,6 +159,7 @@ class Broker:
         )
         self.security_log = SecurityLog(self.clock.monotonic)
         self.telemetry = self._new_telemetry()
+        self.quotas = QuotaEnforcement(lambda: self.config, self.clock.monotonic)
         self._events = Events()
         self._zookeeper: ZooKeeperListener | None = None
         self._stopping = contextlib.ExitStack()
@@ -295,7 +297,7 @@ class Broker:
         )
         self.settings = DynamicSettings(self.config, tree, self._in_metadata_thread, self._put_into_force)
         self.config = self.settings.broker.config
-        self.client_quotas = ClientQuotas(tree, self._in_metadata_thread, lambda _limits: None)
+        self.client_quotas = ClientQuotas(tree, self._in_metadata_thread, self.quotas.put_into_force)
 
     async def _open_logs(self) -> None:
         self._throttles = Throttles(self.config, self.clock.monotonic)
@@ -491,13 +493,16 @@ class Broker:
             security_log=self.security_log,
             client_quotas=self.client_quotas,
             cluster_acls=self.acls,
+            mutations=self.quotas.mutations,
             served=self._served_here(),
         )
         served, rules = self.parts.bind_all(), rules_by_key(RULES)
         check_complete(rules, served)
         for each in self._listeners.clients:
             stages = self._stages(rules)
-            self.pipelines.append(self._listeners.serve(each, served, self.scheduler, self._mechanisms.servers, stages))
+            pipeline = self._listeners.serve(each, served, self.scheduler, self._mechanisms.servers, stages)
+            self.quotas.enforce(pipeline)
+            self.pipelines.append(pipeline)
         self.requests = self.pipelines[0]
 
     def _serve_brokers(self) -> None:
@@ -599,6 +604,8 @@ class Broker:
             idle_s_max=config.connections_max_idle_ms / 1000,
             partial_frame_s_max=config.socket_partial_request_timeout_ms / 1000,
             authentication_s_max=config.authentication_timeout_ms / 1000,
+            connections_per_s_max=lambda: self.config.max_connection_creation_rate,
+            connections_per_s_of=self.quotas.connection_rate,
         )
 
     def _new_telemetry(self) -> ClientTelemetry:

@@ -28,6 +28,7 @@ from barnabas.broker.settings.listeners import (
     inter_broker_listener,
     listeners_of,
     mapping_rules,
+    own_connection_rate,
     reauthentication_ms,
     requires_super_users,
     sasl_mechanisms,
@@ -143,7 +144,15 @@ class Listeners:
         """
         for each in self.configs:
             tls = self._contexts.get(each.name)
-            limits = dataclasses.replace(self._limits, must_authenticate=each.protocol.uses_sasl)
+            limits = dataclasses.replace(
+                self._limits,
+                must_authenticate=each.protocol.uses_sasl,
+                own_connections_per_s_max=own_connection_rate(self._config, each),
+            )
+            if each.serves_brokers:
+                limits = dataclasses.replace(
+                    limits, connections_per_s_max=lambda: None, connections_per_s_of=lambda _host: None
+                )
             listener = self._environment.listen(
                 limits,
                 None if each.serves_brokers else self._resources,

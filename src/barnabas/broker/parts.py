@@ -20,6 +20,7 @@ from barnabas.broker.pipeline.call import ServedApis
 from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.quotas.client_quotas import ClientQuotas
+from barnabas.broker.quotas.enforcement import MutationQuotas
 from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.requested_elections import RequestedElections
 from barnabas.broker.security_log import SecurityLog
@@ -58,6 +59,7 @@ class Parts:
     security_log: SecurityLog
     client_quotas: ClientQuotas
     cluster_acls: ClusterAcls
+    mutations: MutationQuotas
     served: ServedApis
 
     def bind_all(self) -> ServedApis:

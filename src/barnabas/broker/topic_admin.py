@@ -223,10 +223,12 @@ class TopicAdmin:
         settings: Mapping[str, str | None],
         replication_factor: int = 1,
         assignment: Assignment = None,
+        admit: Callable[[int], None] = lambda _count: None,
     ) -> Topic:
         """Create a topic.
 
         :param assignment: the brokers of each partition's replicas. None spreads the replicas over all brokers.
+        :param admit: called with the number of partitions before the creation, which it may refuse with an error.
         :raises ApiError: see `check_new`; or a partition directory of another topic has the same name as a new
             partition.
         :raises StorageError: a partition directory could not be created. The creation is undone.
@@ -235,6 +237,7 @@ class TopicAdmin:
         topics = self._topics
         async with topics.changing:
             placed = self.check_new(name, partition_count, settings, replication_factor, assignment)
+            admit(len(placed))
             topic_id = self._random_source.new_id().bytes
             given = {key: value for key, value in settings.items() if value is not None}
             kept = internal_topics.settings_to_keep(name, given)
@@ -278,15 +281,16 @@ class TopicAdmin:
         # Another broker may have deleted the topic at the same time, with a deletion note for this broker.
         self._topics.deletions.begin(info.topic_id, info.name, has_folders=refused is not None)
 
-    async def create_with_defaults(self, name: str) -> Topic:
+    async def create_with_defaults(self, name: str, admit: Callable[[int], None] = lambda _count: None) -> Topic:
         """Create a topic with the broker's default settings.
 
+        :param admit: see `create`.
         :raises BarnabasError: see `create`.
         """
         config = self._topics.config
         count = internal_topics.partition_count(name, config)
         factor = internal_topics.replication_factor(name, config, len(self._topics.image.brokers))
-        return await self.create(name, count, internal_topics.settings_of(name, config), factor)
+        return await self.create(name, count, internal_topics.settings_of(name, config), factor, admit=admit)
 
     # -- grow ------------------------------------------------------------------------------------------------
 

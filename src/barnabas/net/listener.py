@@ -15,6 +15,7 @@ from functools import partial
 
 from barnabas.errors import AuthenticationError
 from barnabas.log_lines import LimitedLog, LogEvent, event
+from barnabas.net.connection_rates import ConnectionRate, ConnectionRates
 from barnabas.net.server_connection import (
     Endpoints,
     HandlerFactory,
@@ -62,6 +63,8 @@ class ConnectionResources:
 
     def __init__(self, limits: Limits) -> None:
         self.count = ConnectionCount(limits)
+        self.rate = ConnectionRate(limits.connections_per_s_max)
+        self.rates = ConnectionRates(limits.connections_per_s_of)
         self.memory = RequestMemory(limits.queued_bytes_max)
         self.waiting_memory = WaitingMemory(limits.queued_bytes_max // WaitingMemory.PARTS)
 
@@ -91,11 +94,16 @@ class Listener:
         self.memory = resources.memory
         self.waiting_memory = resources.waiting_memory
         self._count = resources.count
+        self._rates = resources.rates
+        self._all_rates = (resources.rate, ConnectionRate(lambda: limits.own_connections_per_s_max))
+        self._waiting: dict[socket.socket, tuple[Endpoints, asyncio.TimerHandle]] = {}  # those above their rate
         self._connections: set[ServerConnection] = set()
         self.accepted_count = 0
         """The number of accepted connections since the start, without refused connections."""
         self.refused_count = 0
         """The number of connections that the limits refused since the start."""
+        self.throttled_count = 0
+        """The number of connections that waited because their address exceeded its rate."""
         self.failed_handshake_count = 0
         """The number of TLS handshakes that failed since the start."""
         self._handshake_log = LimitedLog(log, self.loop.time, "%d further TLS handshakes failed")
@@ -146,6 +154,7 @@ class Listener:
     async def finish(self, timeout_s: float) -> None:
         """Stop listening, complete the requests in progress, and end all connections."""
         self._stop_listening()
+        self._drop_waiting()
         self.is_finishing = True
         for connection in list(self._connections):
             connection.finish()
@@ -164,6 +173,7 @@ class Listener:
         self._stop_listening()
         for handshake in list(self._handshakes):
             handshake.abort(ConnectionAbortedError("the listener closes"))
+        self._drop_waiting()
         for connection in list(self._connections):
             connection.close()
 
@@ -192,6 +202,10 @@ class Listener:
 
     def _acceptable(self) -> None:
         assert self._sock
+        now_s = self.loop.time()
+        if pause_s := max(each.wait_s(now_s) for each in self._all_rates):
+            self._pause_accepting(min(pause_s, ACCEPT_PAUSE_S))
+            return
         try:
             sock, address = self._sock.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -200,17 +214,54 @@ class Listener:
             # Probably no file descriptors are left, so another attempt would fail, too.
             extra = event(LogEvent.CONNECTION_REFUSED)
             log.warning("cannot accept connections for %g s: %s", ACCEPT_PAUSE_S, error, extra=extra)
-            self.loop.remove_reader(self._sock.fileno())
-            self.loop.call_later(ACCEPT_PAUSE_S, self._accept_again)
+            self._pause_accepting(ACCEPT_PAUSE_S)
             return
+        for each in self._all_rates:
+            each.note(now_s)
         endpoints = Endpoints(str(address[0]), int(address[1]), str(sock.getsockname()[0]))
-        if not self._is_within_limits(endpoints):
+        wait_s = self._rates.take(endpoints.host, now_s)
+        if wait_s is None:
+            self._refuse(endpoints, f"{endpoints.host} exceeds its rate of new connections (connection_creation_rate)")
             sock.close()
-        elif self._tls is None:
+        elif not self._is_within_limits(endpoints):
+            self._rates.give_back(endpoints.host, now_s)
+            sock.close()
+        elif wait_s:
+            self.throttled_count += 1
+            self._waiting[sock] = endpoints, self.loop.call_later(wait_s, self._begin_waiting, sock)
+        else:
+            self._begin(sock, endpoints)
+
+    def _pause_accepting(self, pause_s: float) -> None:
+        assert self._sock
+        self.loop.remove_reader(self._sock.fileno())
+        self.loop.call_later(pause_s, self._accept_again)
+
+    def _begin(self, sock: socket.socket, endpoints: Endpoints) -> None:
+        if self._tls is None:
             self._serve(partial(Stream, self.loop, sock), endpoints)
         else:
             context, threads = self._tls
             self._begin_handshake(sock, context.current, threads, endpoints)
+
+    def _begin_waiting(self, sock: socket.socket) -> None:
+        """Serve a connection that has waited because its address exceeded its rate."""
+        endpoints, _ = self._waiting.pop(sock)
+        self._begin(sock, endpoints)
+
+    def _drop_waiting(self, *, are_gone: bool = False) -> None:
+        """Close the connections that wait because of their rates.
+
+        :param are_gone: True to close only those whose clients have disconnected.
+        """
+        for sock, (endpoints, timer) in list(self._waiting.items()):
+            if are_gone and not _is_gone(sock):
+                continue
+            del self._waiting[sock]
+            timer.cancel()
+            sock.close()
+            self._count.leave(endpoints.host)
+            self._rates.give_back(endpoints.host, self.loop.time())
 
     def admit(self, open_stream: OpenStream, endpoints: Endpoints) -> bool:
         """Serve an accepted connection; return False if the limits do not allow another connection."""
@@ -223,12 +274,15 @@ class Listener:
         """Count a connection; return False, and count nothing, if the limits do not allow another connection."""
         refusal = self._count.admit(endpoints.host)
         if refusal:
-            self.refused_count += 1
-            extra = event(LogEvent.CONNECTION_REFUSED)
-            self._refusal_log.warning("refusing the connection from %s: %s", endpoints.address, refusal, extra=extra)
+            self._refuse(endpoints, refusal)
             return False
         self.accepted_count += 1
         return True
+
+    def _refuse(self, endpoints: Endpoints, refusal: str) -> None:
+        self.refused_count += 1
+        extra = event(LogEvent.CONNECTION_REFUSED)
+        self._refusal_log.warning("refusing the connection from %s: %s", endpoints.address, refusal, extra=extra)
 
     def _serve(self, open_stream: OpenStream, endpoints: Endpoints) -> None:
         self._connections.add(ServerConnection(self, open_stream, endpoints))
@@ -274,6 +328,7 @@ class Listener:
         for handshake, deadline_s in list(self._handshakes.items()):
             if now_s > deadline_s:
                 handshake.abort(TimeoutError(f"not complete within {self.limits.authentication_s_max:g} s"))
+        self._drop_waiting(are_gone=True)
         self._check_unread_answers()
         self._sweeping = self.loop.call_later(SWEEP_S, self._sweep)
 
@@ -294,3 +349,14 @@ class Listener:
                 f"{look.unread_bytes} bytes of its responses are unread, and the unread responses of all connections"
                 f" exceed {bytes_max} bytes (queued.max.request.bytes)"
             )
+
+
+def _is_gone(sock: socket.socket) -> bool:
+    """Return whether the client of a connection has disconnected before it sent anything."""
+    sock.setblocking(False)
+    try:
+        return not sock.recv(1, socket.MSG_PEEK)
+    except (BlockingIOError, InterruptedError):
+        return False
+    except OSError:
+        return True

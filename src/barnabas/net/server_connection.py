@@ -7,6 +7,9 @@ Queued requests wait for an earlier request, or for the client to read its respo
 while there is no memory for a large request. So TCP flow control slows down a client that sends too fast or does not
 read.
 
+If a client exceeds a quota, the broker responds at once, and the connection is muted: it reads nothing for some time
+(KIP-219). The requests that it has received already are executed, so they occupy no memory while it is muted.
+
 A waiting request releases the memory of its frame (`ConnectionContext.release_frame`), and counts only the bytes that
 it keeps. A connection does not read a large request after a waiting request. If other connections wait for memory, the
 listener closes a connection whose complete requests wait for a request that only the same client can complete.
@@ -57,7 +60,9 @@ class Limits:
     `idle_s_max`: the maximum idle time of a connection (`connections.max.idle.ms`). `partial_frame_s_max`: the maximum
     time from the first to the last byte of a request; a large request may take longer. `authentication_s_max`: the
     maximum time for the TLS handshake, and for the authentication after it. `must_authenticate`: True if clients have
-    small limits until `ConnectionContext.admit`.
+    small limits until `ConnectionContext.admit`. `connections_per_s_max`: returns the maximum number of new connections
+    per second (`max.connection.creation.rate`), and `connections_per_s_of` that from an address (the quota
+    `connection_creation_rate`). `own_connections_per_s_max` is that of this listener alone. None means no limit.
     """
 
     frame_bytes_max: int = 100 * 1024 * 1024
@@ -68,6 +73,9 @@ class Limits:
     partial_frame_s_max: float = 30.0
     authentication_s_max: float = 10.0
     must_authenticate: bool = False
+    connections_per_s_max: Callable[[], float | None] = lambda: None
+    connections_per_s_of: Callable[[str], float | None] = lambda _host: None
+    own_connections_per_s_max: float | None = None
 
 
 class RequestMemory:
@@ -326,6 +334,10 @@ class ConnectionContext(Protocol):
         """Close the connection after the response to the executing request; start no later request."""
         ...
 
+    def mute(self, seconds: float) -> None:
+        """Read no further requests for some time, because the client has exceeded a quota (KIP-219)."""
+        ...
+
 
 HandlerFactory: TypeAlias = "Callable[[ConnectionContext], RequestHandler]"
 """Creates the handler of an accepted connection."""
@@ -374,12 +386,14 @@ class ServerConnection:
         "_kept_bytes",
         "_listener",
         "_mark",
+        "_muted_until_s",
         "_partial_since_s",
         "_reader",
         "_reserved",
         "_scheduled",
         "_stranger_requests",
         "_stream",
+        "_unmuting",
         "_unread",
         "_used_at_s",
         "_waiting_bytes",
@@ -399,6 +413,8 @@ class ServerConnection:
         self._stranger_requests = 0  # the number of requests before the authentication
         # The deadline of the authentication; 0 for an admitted client.
         self._authenticates_until_s = listener.loop.time() + limits.authentication_s_max if must_authenticate else 0.0
+        self._muted_until_s = 0.0  # the time until which the connection does not read because of a quota; 0 if it reads
+        self._unmuting: asyncio.TimerHandle | None = None
         self._closing_reason: str | None = None  # the reason to close after the response; None to stay open
         self._answering: asyncio.Task[None] | None = None
         self._ends_with_client = False  # True if the executing request ends with its client
@@ -465,6 +481,11 @@ class ServerConnection:
             return
         if self._reserved and is_waited_for:
             self._give_back_if_stalled(now_s)
+        if self._muted_until_s:
+            self._partial_since_s = self._used_at_s = now_s  # restart the time limits, because the broker does not read
+            if self._stream.has_ended():
+                self._stream.close()
+            return
         if self._reader.partial and self._is_waiting and not self._stream.is_reading:
             self._partial_since_s = now_s  # restart the time limit, because the broker delays the frame
         elif self._reader.partial:
@@ -563,6 +584,25 @@ class ServerConnection:
     def close_after_response(self, reason: str) -> None:
         self._closing_reason = reason
 
+    def mute(self, seconds: float) -> None:
+        if self.is_gone:
+            return
+        loop = self._listener.loop
+        self._muted_until_s = max(self._muted_until_s, loop.time() + seconds)
+        self._stream.pause_reading()
+        if self._unmuting is None:
+            self._unmuting = loop.call_at(self._muted_until_s, self._unmute)
+
+    def _unmute(self) -> None:
+        """Read again, unless the connection was muted again in the meantime."""
+        loop = self._listener.loop
+        if self._muted_until_s > loop.time():
+            self._unmuting = loop.call_at(self._muted_until_s, self._unmute)
+            return
+        self._unmuting, self._muted_until_s = None, 0.0
+        self._used_at_s = self._partial_since_s = loop.time()
+        self._read_on_or_wait()
+
     def release_frame(self, size: int) -> bool:
         if self._answering is None:
             return True
@@ -585,6 +625,9 @@ class ServerConnection:
         """
         held = self._count()
         if not self._stream.is_open or self._in_line or self._listener.is_finishing:
+            return
+        if self._muted_until_s:
+            self._stream.pause_reading()
             return
         too_many = len(self._frames) > REQUESTS_WAITING_MAX or self._waiting_bytes > WAITING_BYTES_MAX
         if too_many or self._stream.unsent_bytes > UNSENT_BYTES_MAX:
@@ -646,6 +689,9 @@ class ServerConnection:
     def _on_closed(self, error: Exception | None) -> None:
         self.is_gone = True
         self._handler.note_gone()
+        if self._unmuting is not None:
+            self._unmuting.cancel()
+            self._unmuting = None
         memory = self._listener.memory
         if self._in_line:
             memory.give_up(self._on_memory)

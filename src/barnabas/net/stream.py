@@ -213,6 +213,7 @@ class FrameReader:
 
 
 RECEIVE_BYTES = 256 * 1024
+PEEKED_BYTES = 64
 SEND_BYTES_PER_TURN = 4 * 1024 * 1024
 """The number of sent bytes after which a stream yields to other connections."""
 
@@ -294,6 +295,7 @@ class ByteStream(Protocol):
     def is_reading(self) -> bool: ...
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
+    def has_ended(self) -> bool: ...
     def send(self, chunks: Iterable[Chunk]) -> None: ...
     def close(self, error: Exception | None = None) -> None: ...
 
@@ -381,6 +383,20 @@ class Stream:
         if not self._reading and self.is_open:
             self._reading = True
             self._loop.add_reader(self._fd, self._readable)
+
+    def has_ended(self) -> bool:
+        """Return whether the peer has closed the connection, and no bytes are left to read. For a paused stream."""
+        unread = self._peek()
+        return unread is not None and not unread
+
+    def _peek(self) -> bytes | None:
+        """Return the next bytes of the socket without reading them; None if there are none yet."""
+        try:
+            return socket.socket.recv(self._sock, PEEKED_BYTES, socket.MSG_PEEK)  # not the method of `SSLSocket`
+        except (BlockingIOError, InterruptedError):
+            return None
+        except OSError:
+            return b""
 
     def send(self, chunks: Iterable[Chunk]) -> None:
         """Send the chunks in order; chunks that the socket does not accept now are sent later."""

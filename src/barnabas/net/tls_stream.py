@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 from collections.abc import Callable, Iterable
 from typing import cast
@@ -25,6 +26,10 @@ SEND_BYTES_PER_TURN = 1024 * 1024
 """The number of sent bytes after which a stream lets other connections send: encryption takes about 0.7 ms."""
 PIECE_BYTES = 64 * 1024
 """The size up to which chunks are joined, and above which they are divided, for one write."""
+GOODBYE_BYTES_MAX = 31
+"""The maximum size of an encrypted close_notify. A record with a request is larger."""
+_CLOSE_WAIT = 8
+"""The state of a TCP connection that the peer has closed, in Linux's `TCP_INFO`."""
 REGION_BYTES = 256 * 1024
 """The number of bytes of a file region that are read at once."""
 
@@ -65,6 +70,16 @@ class TlsStream(Stream):
         if not self._reading:
             super().resume_reading()
             self._read_decrypted_soon()
+
+    def has_ended(self) -> bool:
+        """Return whether the peer has closed the connection, and no bytes are left to read except its close_notify."""
+        unread = self._peek()
+        if not unread or len(unread) > GOODBYE_BYTES_MAX or self._sock.pending():
+            return unread == b""
+        information = getattr(socket, "TCP_INFO", None)
+        if information is None:
+            return False
+        return self._sock.getsockopt(socket.IPPROTO_TCP, information, 1)[0] == _CLOSE_WAIT
 
     def send(self, chunks: Iterable[Chunk]) -> None:
         """Send the chunks in order; chunks that OpenSSL does not accept now are sent later."""

@@ -17,15 +17,18 @@ from barnabas.broker.handlers.metadata import known_topics, metadata
 from barnabas.broker.identity import Identity
 from barnabas.broker.metadata_propagation import MetadataPropagation
 from barnabas.broker.pipeline.scheduler import CooperativeScheduler
+from barnabas.broker.quotas.enforcement import MutationQuotas, ThrottleCounts
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.coordination.values import BrokerEndpoint
 from barnabas.errors import DisconnectedError
 from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas.rates import Windows
 from tests.support.fake_link import call_of
 from tests.support.topics_cluster import Cluster, Node, Run, in_metadata_thread
 
+UNLIMITED = MutationQuotas(Windows(), lambda: 0.0, lambda: 0.0, ThrottleCounts())
 CALL = call_of(metadata, 13, "broker-1")
 ASKS = 3
 """So often a broker is asked, in these tests, until it has heard."""
@@ -90,7 +93,14 @@ class Maker:
             validate_only=validate_only,
         )
         response = await create_topics.function(
-            self.topics, self.topic_admin, self.settings, self.propagation, self.others.scheduler, request, CALL
+            self.topics,
+            self.topic_admin,
+            self.settings,
+            self.propagation,
+            self.others.scheduler,
+            UNLIMITED,
+            request,
+            CALL,
         )
         return [each.error_code for each in response.topics]
 
@@ -98,14 +108,15 @@ class Maker:
         wanted = CreatePartitionsTopic(name=name, count=count, assignments=None)
         request = CreatePartitionsRequest(topics=[wanted], timeout_ms=60_000, validate_only=False)
         response = await create_partitions.function(
-            self.topics, self.topic_admin, self.propagation, self.others.scheduler, request, CALL
+            self.topics, self.topic_admin, self.propagation, self.others.scheduler, UNLIMITED, request, CALL
         )
         return [each.error_code for each in response.results]
 
     async def ask_for(self, *names: str) -> list[int]:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=each) for each in names])
         identity = Identity(1, "castle", (BrokerEndpoint("PLAINTEXT", "here", 9001),))
-        parts = self.topics, self.topic_admin, self.settings, identity, self.propagation, self.others.scheduler
+        others = self.others.scheduler
+        parts = self.topics, self.topic_admin, self.settings, identity, self.propagation, others, UNLIMITED
         response = await self.others.scheduler.finish(metadata.function(*parts, request, CALL))
         if not isinstance(response, MetadataResponse):
             response = await response.later

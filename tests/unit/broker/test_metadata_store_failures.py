@@ -15,6 +15,7 @@ from barnabas.broker.handlers.offset_fetch import offset_fetch
 from barnabas.broker.identity import Identity
 from barnabas.broker.metadata_image import MetadataImage
 from barnabas.broker.pipeline.scheduler import CooperativeScheduler
+from barnabas.broker.quotas.enforcement import MutationQuotas, ThrottleCounts
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.coordination.values import BrokerEndpoint
 from barnabas.errors import ApiError, CoordinationError, ErrorCode
@@ -28,6 +29,7 @@ from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from barnabas.rates import Windows
 from tests.support.fake_link import begun, call_of
 
 
@@ -52,6 +54,7 @@ PARTS = SimpleNamespace(
     identity=Identity(0, "c", (BrokerEndpoint("PLAINTEXT", "here", 1),)),
     propagation=SimpleNamespace(until_known=nobody_to_ask),
     scheduler=CooperativeScheduler(lambda: 0.0),
+    mutations=MutationQuotas(Windows(), lambda: 0.0, lambda: 0.0, ThrottleCounts()),
 )
 
 

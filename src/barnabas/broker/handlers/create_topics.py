@@ -15,6 +15,7 @@ from barnabas.broker.internal_topics import partition_count, replication_factor,
 from barnabas.broker.metadata_propagation import MetadataPropagation
 from barnabas.broker.pipeline.call import Call, serves
 from barnabas.broker.pipeline.scheduler import CooperativeScheduler
+from barnabas.broker.quotas.enforcement import MutationQuotas, Mutations
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
@@ -39,27 +40,32 @@ async def create_topics(
     settings: DynamicSettings,
     propagation: MetadataPropagation,
     scheduler: CooperativeScheduler,
+    mutations: MutationQuotas,
     request: CreateTopicsRequest,
     call: Call,
 ) -> CreateTopicsResponse:
     """Create each topic. An error of one topic does not affect the other topics."""
+    changes = mutations.of_call(call, strict_since=6)
     times = Counter(topic.name for topic in request.topics)
     results = []
     for topic in request.topics:
         results.append(
-            await _create(topics, topic_admin, settings, topic, times[topic.name] > 1, request.validate_only)
+            await _create(topics, topic_admin, settings, changes, topic, times[topic.name] > 1, request.validate_only)
         )
         await scheduler.pause()
     if not request.validate_only:
         made = {each.topic_id: each.num_partitions for each in results if each.error_code == ErrorCode.NONE}
         await propagation.until_known(made, request.timeout_ms / 1000)
-    return CreateTopicsResponse(topics=results)
+    response = CreateTopicsResponse(topics=results)
+    changes.end(response)
+    return response
 
 
 async def _create(
     topics: Topics,
     topic_admin: TopicAdmin,
     settings: DynamicSettings,
+    changes: Mutations,
     wanted: CreatableTopic,
     is_repeated: bool,
     validate_only: bool,
@@ -77,7 +83,12 @@ async def _create(
         else:
             topic_id = (
                 await topic_admin.create(
-                    wanted.name, shape.partitions, own_settings, shape.replication_factor, shape.assignment
+                    wanted.name,
+                    shape.partitions,
+                    own_settings,
+                    shape.replication_factor,
+                    shape.assignment,
+                    changes.take,
                 )
             ).id
     except BarnabasError as error:

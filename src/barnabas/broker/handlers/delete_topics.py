@@ -6,6 +6,7 @@ from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.internal_topics import check_not_internal
 from barnabas.broker.pipeline.call import Call, serves
 from barnabas.broker.pipeline.scheduler import CooperativeScheduler
+from barnabas.broker.quotas.enforcement import MutationQuotas, Mutations
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
@@ -27,20 +28,29 @@ async def delete_topics(
     topic_admin: TopicAdmin,
     settings: DynamicSettings,
     scheduler: CooperativeScheduler,
+    mutations: MutationQuotas,
     request: DeleteTopicsRequest,
     call: Call,
 ) -> DeleteTopicsResponse:
     """Delete each topic. Its files are deleted later."""
+    changes = mutations.of_call(call, strict_since=5)
     wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
     responses = []
     for each in wanted:
-        responses.append(await _delete(topics, topic_admin, settings, each, call.version))
+        responses.append(await _delete(topics, topic_admin, settings, changes, each, call.version))
         await scheduler.pause()
-    return DeleteTopicsResponse(responses=responses)
+    response = DeleteTopicsResponse(responses=responses)
+    changes.end(response)
+    return response
 
 
 async def _delete(
-    topics: Topics, topic_admin: TopicAdmin, settings: DynamicSettings, wanted: DeleteTopicState, version: int
+    topics: Topics,
+    topic_admin: TopicAdmin,
+    settings: DynamicSettings,
+    changes: Mutations,
+    wanted: DeleteTopicState,
+    version: int,
 ) -> DeletableTopicResult:
     name, topic_id = wanted.name, wanted.topic_id
     try:
@@ -59,6 +69,7 @@ async def _delete(
             code = ErrorCode.TOPIC_DELETION_DISABLED if has_code else ErrorCode.INVALID_REQUEST
             raise ApiError(code, "delete.topic.enable is false")
         check_not_internal(name, "it cannot be deleted")
+        changes.take(len(topic.partitions))
         await topic_admin.delete(topic.name, topic.id if wanted.name is None else None)
     except BarnabasError as error:
         return DeletableTopicResult(

@@ -16,6 +16,7 @@ from barnabas.broker.internal_topics import INTERNAL_TOPICS
 from barnabas.broker.metadata_propagation import MetadataPropagation
 from barnabas.broker.pipeline.call import Call, LaterReply, Reply, Steps, is_pause_due, serves
 from barnabas.broker.pipeline.scheduler import CooperativeScheduler
+from barnabas.broker.quotas.enforcement import MutationQuotas, Mutations
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
@@ -55,6 +56,7 @@ def metadata(
     identity: Identity,
     propagation: MetadataPropagation,
     scheduler: CooperativeScheduler,
+    mutations: MutationQuotas,
     request: MetadataRequest,
     call: Call,
 ) -> Steps[MetadataResponse | Reply]:
@@ -64,8 +66,9 @@ def metadata(
     if request.allow_auto_topic_creation and settings.config.auto_create_topics_enable:
         missing = yield from _missing(topics, wanted)
         if missing:
+            changes = mutations.of_call(call, strict_since=0)
             describing = _create_and_describe(
-                topics, topic_admin, identity, propagation, scheduler, missing, wanted, request, call
+                topics, topic_admin, identity, propagation, scheduler, changes, missing, wanted, request, call
             )
             return LaterReply(describing)
     return (yield from _describe(topics, identity, wanted if not wants_all else None, {}, request, call))
@@ -108,6 +111,7 @@ async def _create_and_describe(
     identity: Identity,
     propagation: MetadataPropagation,
     scheduler: CooperativeScheduler,
+    changes: Mutations,
     missing: list[str],
     wanted: list[MetadataRequestTopic],
     request: MetadataRequest,
@@ -117,14 +121,19 @@ async def _create_and_describe(
     made: dict[bytes, int] = {}
     for name in missing:
         try:
-            topic = await topic_admin.create_with_defaults(name)
+            topic = await topic_admin.create_with_defaults(name, changes.take)
             made[topic.id] = len(topic.partitions)
         except BarnabasError as error:
-            if error_code(error) is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                errors[name] = error_code(error)
+            code = error_code(error)
+            if code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+                code = ErrorCode.LEADER_NOT_AVAILABLE  # Clients retry the creation after this error.
+            if code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                errors[name] = code
         await scheduler.pause()
     await propagation.until_known(made, MADE_KNOWN_S)
-    return await scheduler.finish(_describe(topics, identity, wanted, errors, request, call))
+    response = await scheduler.finish(_describe(topics, identity, wanted, errors, request, call))
+    changes.end(response)
+    return response
 
 
 def _describe(

@@ -381,6 +381,73 @@ class WaitingRequest(Protocol):
         ...
 
 
+class RequestTimer:
+    """Measures the time for which the requests of one connection use the event loop.
+
+    :param now_s: returns monotonic seconds.
+    :param generation: the number of changes of quotas before this measurement.
+    """
+
+    __slots__ = ("_began_s", "_now_s", "_used_s", "generation")
+
+    def __init__(self, now_s: Callable[[], float], generation: int = 0) -> None:
+        self.generation = generation
+        self._now_s = now_s
+        self._used_s = 0.0
+        self._began_s: float | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._began_s is not None
+
+    def begin(self) -> None:
+        """Begin to measure, because the work on a request begins or continues."""
+        self._began_s = self._now_s()
+
+    def end(self) -> None:
+        """End the measurement, because the request is complete or waits."""
+        if self._began_s is not None:
+            self._used_s += self._now_s() - self._began_s
+            self._began_s = None
+
+    def take_s(self) -> float:
+        """Return the time in seconds since the last call."""
+        used_s, self._used_s = self._used_s, 0.0
+        if self._began_s is not None:
+            now_s = self._now_s()
+            used_s += now_s - self._began_s
+            self._began_s = now_s
+        return used_s
+
+
+class Measured:
+    """Awaits the rest of a request, and measures the time of its steps, but not of its waits."""
+
+    __slots__ = ("_later", "_timer")
+
+    def __init__(self, later: Awaitable[Any], timer: RequestTimer) -> None:
+        self._later = later
+        self._timer = timer
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        steps = self._later.__await__()
+        step: Callable[[], Any] = functools.partial(next, steps)
+        while True:
+            self._timer.begin()
+            try:
+                awaited = step()
+            except StopIteration as end:
+                return end.value
+            finally:
+                self._timer.end()
+            try:
+                yield awaited
+            except BaseException as error:  # noqa: BLE001 - a cancellation, which the request handles
+                step = functools.partial(steps.throw, error)
+            else:
+                step = functools.partial(next, steps)
+
+
 class ConnectionState:
     """The state of one connection. Each field has one writer, and all other code only reads it.
 
@@ -402,6 +469,8 @@ class ConnectionState:
         "principal",
         "refused_batches",
         "templates",
+        "throttle_ms",
+        "timer",
     )
 
     def __init__(
@@ -429,6 +498,10 @@ class ConnectionState:
         """The rejected batches of this connection. Written by the Produce handler."""
         self.has_refused_follower = False
         """True if a rejected follower has been logged. Written by the handler of follower fetches."""
+        self.throttle_ms = 0
+        """The time for which the client must wait because of its quotas, according to the current call."""
+        self.timer: RequestTimer | None = None
+        """Measures the time of the client's requests, while its quotas limit this time."""
         self.delayed_fetch: WaitingRequest | None = None
         """The follower's waiting fetch, which the next request completes. Written by the handler of follower fetches.
         """
@@ -438,6 +511,19 @@ class ConnectionState:
         if authentication.session_ends_s:
             self.principal = authentication.principal
             self.link.admit()
+
+    def begin_throttling(self, timer: RequestTimer | None) -> None:
+        """Begin a call of a client with quotas.
+
+        :param timer: measures the time of the client's requests, while its quotas limit this time.
+        """
+        self.throttle_ms = 0
+        self.timer = timer
+
+    def throttle(self, time_ms: int) -> None:
+        """Read nothing from the client for some time, which the response contains, too."""
+        self.throttle_ms = max(self.throttle_ms, time_ms)
+        self.link.mute(time_ms / 1000)
 
     @property
     def address(self) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 from types import GeneratorType
 from typing import Any, NamedTuple
 
@@ -57,8 +57,11 @@ class Stage:
         del call
         return response
 
-    def settle_run(self, call: RunCall, responses: Sequence[Any]) -> None:
-        """Inspect the responses to some requests of a run before they are encoded. Each may be None, or bytes."""
+    def settle_run(self, call: RunCall, responses: MutableSequence[Any]) -> None:
+        """Inspect the responses to some requests of a run before they are encoded. Each may be None, or bytes.
+
+        The stage may replace responses in the list.
+        """
 
     def leave(self, call: Call, response: Any, size: int) -> None:
         """Inspect an encoded response.
@@ -84,7 +87,7 @@ class Stage:
 class Chain:
     """The stages that calls pass before and after their handlers.
 
-    :param stages: the stages, in the order in which calls enter them.
+    :param stages: the stages, in the order in which calls enter them. Responses are settled in the reverse order.
     """
 
     __slots__ = (
@@ -100,10 +103,15 @@ class Chain:
     )
 
     def __init__(self, stages: Sequence[Stage]) -> None:
+        self.use(stages)
+
+    def use(self, stages: Sequence[Stage]) -> None:
+        """Replace the stages. Calls that have entered the old stages leave the new ones."""
         self._passing = [each.passes for each in stages if type(each).passes is not Stage.passes]
         self._entering = [each.enter for each in stages if type(each).enter is not Stage.enter]
-        self._settling = [each.settle for each in stages if type(each).settle is not Stage.settle]
-        self._settling_runs = [each.settle_run for each in stages if type(each).settle_run is not Stage.settle_run]
+        outwards = stages[::-1]
+        self._settling = [each.settle for each in outwards if type(each).settle is not Stage.settle]
+        self._settling_runs = [each.settle_run for each in outwards if type(each).settle_run is not Stage.settle_run]
         self.settles = bool(self._settling)
         """True if a stage overrides `settle`."""
         self._leaving = [each.leave for each in stages if type(each).leave is not Stage.leave]
@@ -181,7 +189,7 @@ class Chain:
         except StopIteration as end:
             return end.value
 
-    def settle_run(self, call: RunCall, responses: Sequence[Any]) -> None:
+    def settle_run(self, call: RunCall, responses: MutableSequence[Any]) -> None:
         """Pass the responses to some requests of a run through the stages before they are encoded."""
         for settle_run in self._settling_runs:
             settle_run(call, responses)

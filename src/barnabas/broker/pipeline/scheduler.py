@@ -35,8 +35,10 @@ from barnabas.broker.pipeline.call import (
     ConnectionState,
     LaterReply,
     ListenerName,
+    Measured,
     Received,
     Reply,
+    RequestTimer,
     RunCall,
     RunRules,
     ServedApi,
@@ -246,7 +248,15 @@ class RequestPipeline:
         self.scheduler = scheduler
         self.listener = listener
         self.counts = RequestCounts(scheduler.now_s)
+        self._stages = tuple(stages)
         self.chain = Chain([*stages, self.counts])
+
+    def use_quotas(self, stage: Stage | None) -> None:
+        """Add the stage of quotas before the other stages, or remove it, so that it costs nothing without quotas.
+
+        Requests that another stage refuses count, too.
+        """
+        self.chain.use([*([] if stage is None else [stage]), *self._stages, self.counts])
 
     def new_handler(self, link: ConnectionContext) -> ConnectionRequests:
         """Return the object that runs the requests of a new connection."""
@@ -279,7 +289,7 @@ class ConnectionRequests:
     def note_gone(self) -> None:
         """Do nothing, because no state outlives the connection."""
 
-    def carry_out(self, frames: Sequence[Frame]) -> FrameReply:
+    def carry_out(self, frames: Sequence[Frame]) -> FrameReply:  # noqa: PLR0911 - one return for each kind of request
         """Run the first request, and possibly some of the requests that follow it.
 
         :raises MalformedMessageError: the first frame is not a valid request, or exceeds its budget.
@@ -287,6 +297,8 @@ class ConnectionRequests:
         :raises BarnabasError: the request failed, and its error cannot be sent in a response. The connection must end.
         """
         frame, state = frames[0], self.state
+        if state.timer is not None and not state.timer.is_running:
+            return self._carry_out_measured(frames, state.timer)
         if state.authentication is not None and not state.authentication.is_valid(self._now_s()):
             return self._authenticate(state.authentication, frame)
         template = state.templates.frame
@@ -307,6 +319,15 @@ class ConnectionRequests:
         now_s = self._now_s()
         call = Call(found, header.api_version, header.correlation_id, header.client_id, state, len(frame), now_s)
         return self._decode_and_carry_out(call, header, frame)
+
+    def _carry_out_measured(self, frames: Sequence[Frame], timer: RequestTimer) -> FrameReply:
+        """Run requests, and measure the time that they use on the event loop."""
+        timer.begin()
+        try:
+            reply = self.carry_out(frames)
+        finally:
+            timer.end()
+        return reply if reply.later is None else reply._replace(later=Measured(reply.later, timer))
 
     def _authenticate(self, authentication: ConnectionAuthentication, frame: Frame) -> FrameReply:
         """Run a request of a client without a valid session.

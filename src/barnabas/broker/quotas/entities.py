@@ -23,6 +23,8 @@ CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
 CONNECTION_CREATION_RATE = "connection_creation_rate"
 
 NAME_CHARACTERS_MAX = 1_000
+CLIENT_ID_CHARACTERS_MAX = 255
+"""The maximum length of a client id with quotas. A longer client id of a client counts as its beginning."""
 
 
 class EntityPart(NamedTuple):
@@ -88,8 +90,9 @@ def entity_of(parts: Iterable[tuple[str, str | None]]) -> Entity:
             raise _invalid(f"unknown entity type {kind[:NAME_CHARACTERS_MAX]!r}; it must be user, client-id or ip")
         if kind in named:
             raise _invalid(f"the entity has two parts of the type {kind}")
-        if name is not None and not 0 < len(name) <= NAME_CHARACTERS_MAX:
-            raise _invalid(f"the name of a {kind} must have 1 to {NAME_CHARACTERS_MAX} characters")
+        characters_max = CLIENT_ID_CHARACTERS_MAX if kind == CLIENT_ID else NAME_CHARACTERS_MAX
+        if name is not None and not 0 < len(name) <= characters_max:
+            raise _invalid(f"the name of a {kind} must have 1 to {characters_max} characters")
         named[kind] = name
     if not named:
         raise _invalid("the entity is empty; name a user, a client-id or an ip")

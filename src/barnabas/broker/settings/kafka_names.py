@@ -73,8 +73,8 @@ controller.performance.always.log.threshold.ms controller.performance.sample.per
 controller.quorum.append.linger.ms controller.quorum.auto.join.enable controller.quorum.bootstrap.servers
 controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms controller.quorum.fetch.max.bytes
 controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms
-controller.quorum.retry.backoff.ms controller.quorum.voters controller.quota.window.num
-controller.quota.window.size.seconds controller.socket.timeout.ms cordoned.log.dirs create.topic.policy.class.name
+controller.quorum.retry.backoff.ms controller.quorum.voters controller.socket.timeout.ms cordoned.log.dirs
+create.topic.policy.class.name
 delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms delegation.token.master.key
 delegation.token.max.lifetime.ms delegation.token.secret.key delete.records.purgatory.purge.interval.requests
 early.start.listeners eligible.leader.replicas.enable fetch.purgatory.purge.interval.requests
@@ -111,7 +111,7 @@ num.replica.alter.log.dirs.threads offsets.commit.required.acks offsets.topic.co
 password.encoder.cipher.algorithm password.encoder.iterations password.encoder.key.length
 password.encoder.keyfactory.algorithm password.encoder.old.secret password.encoder.secret principal.builder.class
 process.roles producer.id.expiration.check.interval.ms producer.purgatory.purge.interval.requests queued.max.requests
-quota.consumer.default quota.producer.default quota.window.num quota.window.size.seconds remote.fetch.max.wait.ms
+quota.consumer.default quota.producer.default remote.fetch.max.wait.ms
 remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes
 remote.log.manager.copier.thread.pool.size remote.log.manager.copy.max.bytes.per.second
 remote.log.manager.copy.quota.window.num remote.log.manager.copy.quota.window.size.seconds

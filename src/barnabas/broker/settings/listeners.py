@@ -47,6 +47,7 @@ OVERRIDABLE = (
     "ssl.principal.mapping.rules",
     "sasl.enabled.mechanisms",
     "connections.max.reauth.ms",
+    "max.connection.creation.rate",
 )
 """The settings that a single listener can override."""
 
@@ -359,6 +360,12 @@ def sasl_mechanisms(config: BrokerConfig, listener: ListenerConfig) -> tuple[str
             " or SCRAM, or permit this with sasl.plain.without.tls.enable=true"
         )
     return names
+
+
+def own_connection_rate(config: BrokerConfig, listener: ListenerConfig) -> float | None:
+    """Return the own maximum rate of new connections of a listener; None without one."""
+    own = _override(config, listener, "max.connection.creation.rate")
+    return None if own is None else float(own)
 
 
 def _value(config: BrokerConfig, listener: ListenerConfig, setting: str) -> str:

@@ -264,6 +264,38 @@ class BrokerConfig:
         small(),
         is_dynamic=True,
     )
+    max_connection_creation_rate: int = setting(
+        INT_MAX,
+        "The maximum number of new connections per second of all listeners for clients together; further ones wait. A"
+        " listener can have its own limit, too.",
+        small(),
+        is_dynamic=True,
+    )
+    quota_connection_creation_default: int = setting(
+        1_000,
+        "The maximum number of new connections per second from an address without the quota connection_creation_rate,"
+        " after a burst of five times as many; further ones wait. 0: no limit.",
+        small(),
+        is_dynamic=True,
+    )
+    quota_controller_mutation_default: float = setting(
+        1_000.0,
+        "The maximum number of partitions per second that a user, or an address without a user, creates and deletes"
+        " without the quota controller_mutation_rate, after a burst of controller.quota.window.num times as many. 0: no"
+        " limit.",
+        number(0.0, INT_MAX),
+        is_dynamic=True,
+    )
+    quota_window_num: int = setting(
+        11, "The number of windows over which quotas for bytes and time are calculated.", small(1)
+    )
+    quota_window_size_seconds: int = setting(1, "The length of a window of quotas for bytes and time.", small(1))
+    controller_quota_window_num: int = setting(
+        11, "The number of windows whose changes of topics a client may make at once.", small(1)
+    )
+    controller_quota_window_size_seconds: int = setting(
+        1, "The length of a window of the quota for changes of topics.", small(1)
+    )
     connections_max_idle_ms: int = setting(600_000, "The time after which the broker closes an idle connection.")
     fetch_max_bytes: int = setting(57_671_680, "The maximum size of a fetch response, even if a client requests more.")
     max_incremental_fetch_session_cache_slots: int = setting(1000, "The maximum number of fetch sessions.")

@@ -43,7 +43,6 @@ UNUSED_BROKER_SETTINGS: dict[str, UnusedSetting] = {
         UnusedSetting("log.local.retention.ms", whole(-2), "-2"),
         UnusedSetting("log.preallocate", FLAG, "false"),
         UnusedSetting("log.roll.jitter.ms", whole(), "0"),
-        UnusedSetting("max.connection.creation.rate", small(), "2147483647"),
         UnusedSetting("num.io.threads", small(1), "8"),
         UnusedSetting("num.network.threads", small(1), "3"),
         UnusedSetting("num.recovery.threads.per.data.dir", small(1), "2"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.quotas.rates import TokenBucket, WindowedRate, Windows, throttle_ms
+from barnabas.rates import TokenBucket, WindowedRate, Windows, throttle_ms
 
 KAFKAS = Windows(11, 1.0)
 

@@ -1,4 +1,4 @@
-"""The arithmetic of quotas, as in Kafka: a rate over several windows, and a token bucket. The module does no I/O.
+"""The arithmetic of quotas, as in Kafka: a rate over several windows, and a token bucket.
 
 `WindowedRate` corresponds to Kafka's `Rate`, and `TokenBucket` to Kafka's class of this name (KIP-599). Times are
 monotonic seconds.
@@ -112,6 +112,8 @@ class TokenBucket:
 
     def set_limit(self, limit: float) -> None:
         """Set a new limit in tokens per second. Owed tokens stay owed."""
+        if limit == self._limit:
+            return
         self._limit = limit
         self._tokens = min(self._tokens, limit * self._windows.all_s)
 
@@ -126,6 +128,13 @@ class TokenBucket:
         if self._tokens >= 0:
             return 0.0
         return -self._tokens / self._limit if self._limit else float("inf")
+
+    def wait_s(self, tokens: float, now_s: float) -> float:
+        """Return the time until the bucket holds some tokens."""
+        self._refill(now_s)
+        if self._tokens >= tokens:
+            return 0.0
+        return (tokens - self._tokens) / self._limit if self._limit else float("inf")
 
     def is_idle(self, now_s: float) -> bool:
         """Return whether the bucket is full, so that it is the same as a new one."""
