@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 import os
 import ssl
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +21,8 @@ import barnabas as client
 from barnabas.laboratory.history import History, Outcome, RecordedConsumer, RecordedProducer, check, read_to_the_end
 from barnabas.security.scram import ScramMechanism, credential_from_password
 from tests.interop.test_rolling_restart import PARTITIONS, Load
-from tests.support.broker_process import BrokerProcess
 from tests.support.certificates import Certificates
+from tests.support.listener_process import ListenerProcess
 from tests.support.ports import free_port
 from tests.support.process_cluster import Cluster, running_cluster
 from tests.support.reading import TIMEOUT_S, wait_until
@@ -38,7 +36,7 @@ OLD, NEW = "SCRAM-SHA-256", "SCRAM-SHA-512"
 """The mechanisms of the old and of the new password. With two credentials, both passwords are valid for a while."""
 
 
-class SecuredBroker(BrokerProcess):
+class SecuredBroker(ListenerProcess):
     """A broker whose listeners change between its lives."""
 
     def __init__(self, data: Path, settings: dict[str, str] | None = None) -> None:
@@ -50,24 +48,8 @@ class SecuredBroker(BrokerProcess):
     def address(self, listener: str) -> str:
         return f"127.0.0.1:{self.ports[listener]}"
 
-    def begin(self) -> None:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("BARNABAS_")}
-        given = {
-            **{name.replace("_", "."): value for name, value in self.settings.items()},
-            "listeners": ",".join(f"{each}://{self.address(each)}" for each in self.names),
-            **self.more,
-        }
-        file = self.data.with_suffix(".properties")
-        file.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
-        command = [sys.executable, "-m", "barnabas.cli.main", "up", "--config", str(file), "--data", str(self.data)]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment)
-
-    def wait_until_ready(self) -> None:
-        assert self.process
-        assert self.process.stdout
-        line = self.process.stdout.readline().decode()
-        assert line.startswith("ready "), self.log.read_text()[-3_000:]
+    def properties(self) -> Mapping[str, str]:
+        return {"listeners": ",".join(f"{each}://{self.address(each)}" for each in self.names), **self.more}
 
     @property
     def bootstrap(self) -> str:
