@@ -8,7 +8,7 @@ import json
 import logging
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from http.client import HTTPSConnection
 from pathlib import Path
@@ -18,9 +18,13 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
-from barnabas.errors import ConfigurationError
+import barnabas
+from barnabas.errors import ConfigurationError, SchemaRegistryError
 from barnabas.registry.main import Registry, RegistryConfig
 from barnabas.security.http_settings import HttpSecurity
+from barnabas.serialization.registry_settings import RegistrySettings
+from barnabas.serialization.value_decoders import registry_at
+from tests.support.broker_process import BrokerProcess
 from tests.support.secured_broker import PASSWORD, USER, SecuredBroker, secured_broker
 
 TIMEOUT_S = 60.0
@@ -183,3 +187,66 @@ def test_registry_uses_a_changed_certificate(broker: SecuredBroker, caplog: pyte
     running.close()
     assert "the registry uses the changed certificate for new connections" in caplog.text
     assert "cannot load the changed certificate of the registry" in caplog.text
+
+
+def test_clients_of_the_registry_use_passwords_tokens_and_certificates(
+    broker: SecuredBroker, registry: RunningRegistry, tmp_path: Path
+) -> None:
+    url, ca = f"https://localhost:{registry.port}", str(broker.certificates.ca)
+    password = tmp_path / "password"
+    password.write_text(PASSWORD)
+    certificate = str(broker.certificates.client("loads"))
+    schema = barnabas.Schema('"long"')
+    for settings in (
+        {"username": USER, "password": f"${{file:{password}}}"},
+        {"token": broker.tokens.token},
+        {"ssl_certfile": certificate},
+    ):
+        given: Any = settings
+        client = barnabas.SchemaRegistry(url, ssl_cafile=ca, timeout_s=TIMEOUT_S, **given)
+        assert client.register("longs-value", schema) == client.id_of("longs-value", schema)
+    loads = RegistrySettings(url, USER, PASSWORD, ssl_cafile=ca)
+    assert registry_at(loads).latest("longs-value")[1] == schema
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"username": USER, "password": "planted-wrong"}, "Unauthorized"),
+        ({"token": "planted.wrong.token"}, "Unauthorized"),
+        ({}, "Unauthorized"),
+        ({"username": USER, "password": PASSWORD, "ssl_cafile": None}, "the certificate is not accepted"),
+    ],
+)
+def test_refused_client_of_the_registry_gets_the_reason_at_once(
+    broker: SecuredBroker, registry: RunningRegistry, settings: dict[str, Any], reason: str
+) -> None:
+    given = {"ssl_cafile": str(broker.certificates.ca), **settings}
+    client = barnabas.SchemaRegistry(f"https://localhost:{registry.port}", timeout_s=TIMEOUT_S, **given)
+    with pytest.raises(SchemaRegistryError, match=reason) as refused:
+        client.latest("clicks-value")
+    assert "planted" not in str(refused.value)
+    assert PASSWORD not in str(refused.value)
+
+
+def test_broker_validates_values_with_a_secured_registry(
+    broker: SecuredBroker, registry: RunningRegistry, make_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    password = tmp_path / "password"
+    password.write_text(PASSWORD)
+    validating = make_broker(
+        schema_registry_url=f"https://localhost:{registry.port}",
+        schema_registry_username=USER,
+        schema_registry_password=f"${{file:{password}}}",
+        schema_registry_ssl_truststore_location=str(broker.certificates.ca),
+    )
+    given: Any = {"username": USER, "password": PASSWORD, "ssl_cafile": str(broker.certificates.ca)}
+    client = barnabas.SchemaRegistry(f"https://localhost:{registry.port}", **given)
+    serializer = barnabas.AvroSerializer(client, '"string"')
+    with barnabas.Admin(validating.bootstrap) as admin, barnabas.Producer(validating.bootstrap) as producer:
+        admin.create_topic("views", config={"barnabas.value.schema.validation": "true"})
+        assert producer.send("views", serializer.serialize("/a", "views")).result().offset == 0
+        with pytest.raises(barnabas.ApiError, match="without a schema"):
+            producer.send("views", b"no schema").result()
+        shown = str(admin.describe_config(broker=0))
+    assert PASSWORD not in shown

@@ -131,7 +131,7 @@ def test_avro_and_protobuf_have_the_columns_of_their_schemas(bootstrap: str, top
         serializer = barnabas.ProtobufSerializer(barnabas.SchemaRegistry(registry.url), person_class())
         with barnabas.Producer(bootstrap, value_serializer=serializer) as producer:
             producer.send(people, person_class()(name="Ann"))
-        with Topics(bootstrap, ValueOptions(registry_url=registry.url)) as topics, DuckDbEngine(topics) as engine:
+        with Topics(bootstrap, ValueOptions(registry=registry.url)) as topics, DuckDbEngine(topics) as engine:
             assert topics.get(topic).rows.values.format == "avro"
             assert rows(engine, f'select page, ms + 1 as later from "{topic}"') == [{"page": "/jobs", "later": 6}]
             assert rows(engine, f"""select headers['trace'] as trace from "{topic}" where headers is not null""") == [

@@ -455,10 +455,10 @@ class LeaderReplica:
             records = await disk.beside(self._recompressed, records)
         view = memoryview(records)
         checked = await disk.beside(checked_batch, view, self.config.log)
-        if (url := self.config.value_schemas) is not None:
+        if (registry := self.config.value_schemas) is not None:
             limit = self.config.log.max_message_bytes
             # The schema check waits for another server, so it must not block a thread of the broker's pools.
-            await asyncio.to_thread(check_values, view, self.topic_partition.topic, url, limit)
+            await asyncio.to_thread(check_values, view, self.topic_partition.topic, registry, limit)
         self._check_role()
         while (group := self.log.begin_append(lambda group: group.take(view, checked), self.leader_epoch)) is None:
             await disk.do(self.log.roll)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.errors import (
     ApiError,
+    ConfigurationError,
     CorruptBatchError,
     ErrorCode,
     RetriableError,
@@ -23,7 +24,8 @@ from barnabas.records.compaction_pure import records_of
 from barnabas.records.compression import Decompressor
 from barnabas.records.header import read_header
 from barnabas.serialization import wire_format
-from barnabas.serialization.registry_client import SchemaRegistry
+from barnabas.serialization.registry_client import SchemaRegistry, registry_of
+from barnabas.serialization.registry_settings import RegistrySettings
 from barnabas.storage.log_appender import KEYED_BYTES_MAX, InvalidRecordsError
 
 if TYPE_CHECKING:
@@ -39,21 +41,21 @@ NUMBERS_MAX = 1_000
 
 
 @functools.lru_cache(8)
-def _registry(url: str) -> SchemaRegistry:
+def _registry(settings: RegistrySettings) -> SchemaRegistry:
     """Return the client of a registry. All topics share its cache."""
-    return SchemaRegistry(url, timeout_s=REGISTRY_TIMEOUT_S)
+    return registry_of(settings, REGISTRY_TIMEOUT_S)
 
 
-def check_values(batch: Buffer, topic: str, url: str, batch_bytes_max: int) -> None:
+def check_values(batch: Buffer, topic: str, registry: RegistrySettings, batch_bytes_max: int) -> None:
     """Check that each value in a batch has a schema of the topic's subject.
 
     :param batch: a batch whose header and CRC were checked.
-    :param url: the URL of the registry.
+    :param registry: the registry, with an empty URL if none is set.
     :param batch_bytes_max: the maximum size of the decompressed batch, if larger than the default.
     :raises ApiError: INVALID_RECORD: a value has no valid schema; REQUEST_TIMED_OUT: the registry does not respond;
         INVALID_CONFIG: `schema.registry.url` is not set.
     """
-    if not url:
+    if not registry.url:
         message = f"topic {topic!r} requires values with schemas, but schema.registry.url is not set"
         raise ApiError(ErrorCode.INVALID_CONFIG, message)
     ids: dict[int, list[int]] = {}
@@ -66,7 +68,7 @@ def check_values(batch: Buffer, topic: str, url: str, batch_bytes_max: int) -> N
             raise InvalidRecordsError([number], f"a value without a schema: {error}") from error
     subject = f"{topic}-value"
     for schema_id, numbers in ids.items():
-        if not _is_version(url, subject, schema_id):
+        if not _is_version(registry, subject, schema_id):
             # Report only the first unknown id, because a batch may contain thousands of ids, and each costs a request.
             reason = (
                 f"schema {schema_id} is not a version of the subject {subject!r} (barnabas.value.schema.validation)"
@@ -85,10 +87,10 @@ def _values(batch: Buffer, bytes_max: int) -> list[bytes | None]:
     return lists.values
 
 
-def _is_version(url: str, subject: str, schema_id: int) -> bool:
+def _is_version(registry: RegistrySettings, subject: str, schema_id: int) -> bool:
     try:
-        return _registry(url).is_version_of(subject, schema_id)
+        return _registry(registry).is_version_of(subject, schema_id)
     except RetriableError as error:
         raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"cannot check schemas now: {error}") from error
-    except SchemaRegistryError as error:
+    except (SchemaRegistryError, ConfigurationError) as error:
         raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"cannot check schemas: {error}") from error

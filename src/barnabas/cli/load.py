@@ -16,6 +16,7 @@ from barnabas.cli.error_messages import exit_code_of, explain
 from barnabas.cli.http_options import HttpPages, http_and_metrics_port_options
 from barnabas.cli.name_completion import complete_topics
 from barnabas.cli.options import (
+    check_registry_url,
     connect,
     connection_options,
     require_topics,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 PATTERN_NAMES = ("common", "combined", "syslog", "syslog5424", "nginx-error", "apache-error")
 """The pattern names of line_patterns.py, copied because importing that module requires pyarrow."""
+
+FORMATS_WITH_SCHEMAS = ("avro", "protobuf")
 
 
 def _fields(_context: click.Context, _option: click.Parameter, given: str | None) -> dict[str, ColumnType] | None:
@@ -100,8 +103,9 @@ def _until(_context: click.Context, _option: click.Parameter, given: str | None)
 @click.option(
     "--registry",
     metavar="URL",
-    help="Schema registry for avro, protobuf, and json with schema ids: http://[USER:PASSWORD@]HOST:PORT; separate "
-    "several with commas.",
+    callback=check_registry_url,
+    help="Schema registry for avro, protobuf, and json with schema ids: https://HOST:PORT; separate several with "
+    "commas. Give credentials with a profile or -X schema.registry.username=NAME.  [default: from the profile]",
 )
 @click.option(
     "--fields",
@@ -232,6 +236,10 @@ def load(
     target_file_bytes = None if target_file_mb is None else target_file_mb * 1024 * 1024
     asked |= {"bootstrap": connection.bootstrap, "client_options": connection.properties}
     asked |= {"target_file_bytes": target_file_bytes, **place.as_arguments()}
+    if asked["registry"] is None and asked["format"] in FORMATS_WITH_SCHEMAS:
+        asked["registry"] = connection.registry.get("url")
+    if asked["registry"] is not None:
+        asked["registry_options"] = connection.registry_options
     asked["tracer_provider"] = _tracer_provider()
     loads = _Loads(topics, master, place, asked)
     if until_ms is not None:

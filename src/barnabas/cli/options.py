@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 CONNECT_TIMEOUT_MS = 3_000
+REGISTRY_PREFIX = "schema.registry."
+"""The prefix of the settings of the schema registry in profiles and `-X`."""
 
 
 def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,7 +54,7 @@ def client_properties_option(function: Decorated) -> Decorated:
         metavar="NAME=VALUE",
         multiple=True,
         callback=lambda _context, _option, pairs: _client_properties(pairs),
-        help="Client setting by Kafka's name, for example -X linger.ms=50.",
+        help="Client setting by Kafka's name, for example -X linger.ms=50; schema.registry.NAME for the registry.",
     )(function)
 
 
@@ -103,7 +105,9 @@ def named_connection(profile: str | None, bootstrap: str | None, properties: Map
     settings.update(properties)
     of_settings = settings.pop("bootstrap.servers", None)
     address = bootstrap or of_settings or os.environ.get("BARNABAS_BOOTSTRAP") or DEFAULT_BOOTSTRAP
-    return Connection(address, settings)
+    of_registry = {name: settings.pop(name) for name in list(settings) if name.startswith(REGISTRY_PREFIX)}
+    registry = {name.removeprefix(REGISTRY_PREFIX): value for name, value in of_registry.items()}
+    return Connection(address, settings, registry)
 
 
 def _client_properties(pairs: Iterable[str]) -> dict[str, str]:
@@ -122,6 +126,23 @@ def _client_properties(pairs: Iterable[str]) -> dict[str, str]:
                     f" -X '{name}=${{file:PATH}}', or ${{env:NAME}}, or ${{command:PROGRAM}}; or use a profile"
                 )
     return given
+
+
+def check_registry_url(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Return the URL of a registry.
+
+    :raises click.BadParameter: it contains a password, which other users could see in the list of processes.
+    """
+    from click.core import ParameterSource
+
+    is_visible = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+    if value is not None and "@" in value and is_visible:
+        raise click.BadParameter(
+            "other users of this machine can see a password in the list of processes; give it with -X"
+            " schema.registry.username=NAME -X 'schema.registry.password=${file:PATH}', or with a profile",
+            param=option,
+        )
+    return value
 
 
 def json_option(function: Decorated) -> Decorated:

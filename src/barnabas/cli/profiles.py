@@ -136,8 +136,13 @@ def check_profile(settings: Mapping[str, str]) -> None:
     :raises ConfigurationError: a setting does not exist, is not valid, or is missing.
     """
     from barnabas.client.config import AdminConfig, make_config, settings_of_all_clients
+    from barnabas.serialization.registry_settings import PREFIX, RegistrySettings
 
-    make_config(AdminConfig, settings_of_all_clients(settings), {})
+    own = {name: value for name, value in settings.items() if not name.startswith(PREFIX)}
+    make_config(AdminConfig, settings_of_all_clients(own), {})
+    of_registry = {name.removeprefix(PREFIX): value for name, value in settings.items() if name.startswith(PREFIX)}
+    if of_registry:
+        RegistrySettings.of(of_registry.pop("url", ""), of_registry)
 
 
 def write_private_file(path: Path, text: str, *, replace: bool = False) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from barnabas.cli.connection import Connection
-from barnabas.cli.options import connect, connection_options
+from barnabas.cli.options import check_registry_url, connect, connection_options
 from barnabas.cli.signals import end_on_sigterm
 from barnabas.cli.standard_output import ending_with_reader
 from barnabas.clock import SYSTEM_CLOCK
@@ -65,7 +65,8 @@ SCREEN_BEGINNING = "\x1b[H\x1b[J"
     metavar="URL",
     envvar="BARNABAS_REGISTRY",
     show_envvar=True,
-    help="Schema registry for Avro, Protobuf, and JSON with schema ids.",
+    callback=check_registry_url,
+    help="Schema registry for Avro, Protobuf, and JSON with schema ids.  [default: from the profile]",
 )
 @click.option("--memory", default="1GB", show_default=True, help="Memory limit of DuckDB; it spills to disk beyond.")
 @click.option("--master", metavar="URL", default="local[*]", show_default=True, help="Spark master.")
@@ -143,7 +144,7 @@ def _engine(
     from barnabas.sql.sampling import ValueOptions, json_rules
     from barnabas.sql.topics import Topics
 
-    options = ValueOptions(value_format, registry_url, json_rules(nested=nested))
+    options = ValueOptions(value_format, connection.registry_target(registry_url), json_rules(nested=nested))
     connect(connection).close()
     with Topics(connection.admin_settings, options) as topics:
         if engine_name == "spark":

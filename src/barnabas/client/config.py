@@ -698,9 +698,15 @@ def contains_secret(name: str, value: str) -> bool:
 
     >>> contains_secret("sasl.password", "s3cret"), contains_secret("sasl.password", "${file:/run/password}")
     (True, False)
+    >>> contains_secret("schema.registry.token", "abc"), contains_secret("schema.registry.url", "https://a:b@host")
+    (True, True)
     """
     from barnabas.security.secret_sources import names_source  # noqa: PLC0415 - slow to import
+    from barnabas.serialization.registry_settings import PREFIX, is_secret  # noqa: PLC0415 - rarely needed
 
+    dotted = name.replace("_", ".")
+    if dotted.startswith(PREFIX):
+        return is_secret(dotted.removeprefix(PREFIX), value) and not names_source(value)
     return any(
         field.metadata["rule"] is SECRET and _names(config).get(name.replace(".", "_")) == field.name
         for config in (ClientConfig, ProducerConfig, ConsumerConfig)

@@ -445,6 +445,11 @@ def peer_subject(sock: ssl.SSLSocket) -> DistinguishedName | None:
     return certificate.get("subject", ()) if certificate else None  # type: ignore[return-value]
 
 
+def is_untrusted(error: Exception) -> bool:
+    """Return whether we do not accept the certificate of the peer."""
+    return isinstance(error, ssl.SSLCertVerificationError)
+
+
 def is_refusal(error: Exception | None) -> bool:
     """Return whether the peer does not accept our certificate, or demands one."""
     reason = _openssl_reason(error)

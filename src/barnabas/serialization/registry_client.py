@@ -6,20 +6,26 @@ subject is cached for 60 s.
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.errors import ConfigurationError, SchemaRegistryError, TimedOutError
+from barnabas.security.oauthbearer import is_token
+from barnabas.security.secret_sources import read_secret
+from barnabas.security.secrets import Secret
 from barnabas.serialization import http_calls
+from barnabas.serialization.registry_settings import RegistrySettings, without_user
 
 AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
+HEADERS = {"Content-Type": CONTENT_TYPE, "Accept": CONTENT_TYPE}
 ATTEMPT_S = 10.0
 PAUSE_S = 0.1
 REMEMBERED_MAX = 10_000
@@ -72,7 +78,14 @@ class Schema:
 class SchemaRegistry:
     """A client of a schema registry.
 
-    :param url: `http://user:password@host:port`; several URLs are separated by commas and tried in turn.
+    :param url: `https://host:port`; several URLs are separated by commas and tried in turn. A URL may contain a user
+        and a password: `https://user:password@host:port`.
+    :param username, password: the credentials for all URLs. A secret may name its source instead: `${file:PATH}`,
+        `${env:NAME}` or `${command:PROGRAM ARGUMENTS}`.
+    :param token: a bearer token, its source, or a function that returns it; called for each request.
+    :param ssl_cafile: a PEM file with the trusted CAs; None for those of the operating system.
+    :param ssl_certfile, ssl_keyfile, ssl_password: the certificate of this client in PEM files, and the password of an
+        encrypted key.
     :param timeout_s: the timeout of a call with all its retries, in seconds.
 
     Each call raises SchemaRegistryError if the registry rejects the request, and TimedOutError if no registry responds.
@@ -85,13 +98,38 @@ class SchemaRegistry:
         self,
         url: str = "http://localhost:8081",
         *,
+        username: str | None = None,
+        password: str | None = None,
+        token: str | Callable[[], str] | None = None,
+        ssl_cafile: str | None = None,
+        ssl_certfile: str | None = None,
+        ssl_keyfile: str | None = None,
+        ssl_password: str | None = None,
         timeout_s: float = 30.0,
         clock: Clock = SYSTEM_CLOCK,
         transport: Transport = http_calls.call,
     ) -> None:
-        self._servers = [_server(each.strip()) for each in url.split(",") if each.strip()]
+        self._servers = [_Server.of(each.strip()) for each in url.split(",") if each.strip()]
         if not self._servers:
             raise ConfigurationError("give the url of a schema registry, for example 'http://localhost:8081'")
+        has_token_function = callable(token)
+        settings = RegistrySettings(
+            url,
+            username,
+            password,
+            None if callable(token) else token,
+            ssl_cafile,
+            ssl_certfile,
+            ssl_keyfile,
+            ssl_password,
+        )
+        if has_token_function and username is not None:
+            raise ConfigurationError("give a schema registry a username and a password, or a token, but not both")
+        self._credentials = _Credentials.of(settings, token if callable(token) else None)
+        if self._credentials.is_given and any(each.authorization for each in self._servers):
+            raise ConfigurationError("give the user of a schema registry in its URL or as username, but not both")
+        if transport is http_calls.call:
+            transport = _transport(settings, self._servers)
         self._timeout_s = timeout_s
         self._clock = clock
         self._transport = transport
@@ -203,7 +241,9 @@ class SchemaRegistry:
         deadline = self._clock.monotonic() + self._timeout_s
         attempt = 0
         while True:
-            url, headers = self._servers[attempt % len(self._servers)]
+            server = self._servers[attempt % len(self._servers)]
+            url = server.url
+            headers = {**HEADERS, **(server.authorization or self._credentials.headers())}
             attempt += 1
             left = deadline - self._clock.monotonic()
             try:
@@ -216,6 +256,8 @@ class SchemaRegistry:
                 if status < 500:
                     raise failure
                 reason = str(failure)
+            except http_calls.UntrustedServerError as error:
+                raise SchemaRegistryError(0, f"{url}: {error}; check ssl_cafile, and the host in the URL") from None
             except OSError as error:
                 reason = str(error) or repr(error)
             except ValueError as error:
@@ -255,17 +297,115 @@ class _Remembered(Generic[T]):
             self._values.pop(key, None)
 
 
-def _server(url: str) -> tuple[str, dict[str, str]]:
-    """Return a URL without its user information, and the headers of all requests to it."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigurationError(f"{url!r} is not a URL of a schema registry; pass 'http://host:port'")
-    headers = {"Content-Type": CONTENT_TYPE, "Accept": CONTENT_TYPE}
-    if parts.username is not None:
-        user = f"{parts.username}:{parts.password or ''}"
-        headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
-    bare = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, bare, parts.path.rstrip("/"), "", "")), headers
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """A URL without its user, and the header with that user."""
+
+    url: str
+    authorization: Mapping[str, str] = field(repr=False)
+
+    @classmethod
+    def of(cls, url: str) -> _Server:
+        """Return the server of a URL.
+
+        :raises ConfigurationError: the text is not a URL. The error does not contain a password.
+        """
+        try:
+            parts = urlsplit(url)
+            is_url = parts.scheme in ("http", "https") and bool(parts.hostname)
+            _ = parts.port
+        except ValueError:
+            is_url = False
+        if not is_url:
+            raise ConfigurationError(
+                f"{without_user(url)!r} is not a URL of a schema registry; pass 'http://host:port'"
+            )
+        bare = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
+        if parts.username is None:
+            return cls(bare, {})
+        return cls(bare, _basic(unquote(parts.username), unquote(parts.password or "")))
+
+
+class _Credentials:
+    """The credentials for all servers: what returns the header of a request."""
+
+    def __init__(self, header: Callable[[], Mapping[str, str]] | None) -> None:
+        self._header = header
+
+    @classmethod
+    def of(cls, settings: RegistrySettings, token: Callable[[], str] | None) -> _Credentials:
+        if token is not None:
+            return cls(lambda: _bearer(token()))
+        if settings.token is not None:
+            secret = Secret(settings.token)
+            return cls(lambda: _bearer(read_secret("token", secret)))
+        if settings.username is None:
+            return cls(None)
+        username, password = settings.username, Secret(settings.password or "")
+        return cls(lambda: _basic(username, read_secret("password", password)))
+
+    @property
+    def is_given(self) -> bool:
+        return self._header is not None
+
+    def headers(self) -> Mapping[str, str]:
+        """Return the header of a request. Secrets are read from their sources again."""
+        return {} if self._header is None else self._header()
+
+
+def _basic(user: str, password: str) -> dict[str, str]:
+    return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
+
+
+def _bearer(token: str) -> dict[str, str]:
+    if not is_token(token):
+        raise ConfigurationError("the token for the schema registry is not a bearer token")
+    return {"Authorization": f"Bearer {token}"}
+
+
+def _transport(settings: RegistrySettings, servers: Sequence[_Server]) -> Transport:
+    """Return the function that sends requests.
+
+    :raises ConfigurationError: a certificate file cannot be used, or there is no HTTPS.
+    """
+    uses_files = settings.ssl_cafile or settings.ssl_certfile or settings.ssl_keyfile or settings.ssl_password
+    if not any(each.url.startswith("https:") for each in servers):
+        if uses_files:
+            raise ConfigurationError("the ssl_* settings of a schema registry need an https:// URL")
+        return http_calls.call
+    # Imported here because most clients of registries have no TLS, and start faster without the import.
+    from barnabas.net.tls import TlsContext, client_context  # noqa: PLC0415
+    from barnabas.security.tls_settings import TlsSettings  # noqa: PLC0415
+
+    password = None if settings.ssl_password is None else Secret(settings.ssl_password)
+    tls = TlsContext(
+        TlsSettings(
+            key_store=settings.ssl_certfile,
+            key_file=settings.ssl_keyfile,
+            key_password=None if password is None else Secret(read_secret("ssl_password", password)),
+            trust_store=settings.ssl_cafile,
+        ),
+        client_context,
+    )
+    return functools.partial(http_calls.call, tls=tls)
+
+
+def registry_of(settings: RegistrySettings, timeout_s: float = 30.0) -> SchemaRegistry:
+    """Return a client with these settings.
+
+    :raises ConfigurationError: a setting is not valid.
+    """
+    return SchemaRegistry(
+        settings.url,
+        username=settings.username,
+        password=settings.password,
+        token=settings.token,
+        ssl_cafile=settings.ssl_cafile,
+        ssl_certfile=settings.ssl_certfile,
+        ssl_keyfile=settings.ssl_keyfile,
+        ssl_password=settings.ssl_password,
+        timeout_s=timeout_s,
+    )
 
 
 def _number(name: str) -> Callable[[Any], int]:

@@ -18,7 +18,8 @@ from barnabas.serialization.avro_values import AvroFormat
 from barnabas.serialization.framed_json import FramedJsonDecoder
 from barnabas.serialization.protobuf_values import ProtobufFormat
 from barnabas.serialization.record_values import RecordDecoder, RecordFormat
-from barnabas.serialization.registry_client import SchemaRegistry
+from barnabas.serialization.registry_client import SchemaRegistry, registry_of
+from barnabas.serialization.registry_settings import RegistrySettings, RegistryTarget
 
 AVRO, PROTOBUF = "avro", "protobuf"
 _KINDS: Mapping[str, type[RecordFormat]] = {AVRO: AvroFormat, PROTOBUF: ProtobufFormat}
@@ -27,7 +28,7 @@ _KINDS: Mapping[str, type[RecordFormat]] = {AVRO: AvroFormat, PROTOBUF: Protobuf
 def value_decoder(
     value_format: str,
     rules: JsonRules | None = None,
-    registry: str | None = None,
+    registry: RegistryTarget | None = None,
     aliases: Aliases = NO_ALIASES,
     *,
     may_rename: bool = True,
@@ -38,7 +39,7 @@ def value_decoder(
 
     :param value_format: the name of the format.
     :param rules: the rules for the conversion of JSON to columns.
-    :param registry: the URL of a schema registry.
+    :param registry: the URL of a schema registry, or its settings.
     :param aliases: the earlier names of fields with their names in the table.
     :param may_rename: True if the table's fields may be renamed later.
     :param with_forms: True if the decoder checks that columns restore the values.
@@ -54,7 +55,7 @@ def value_decoder(
 def _decoder(
     value_format: str,
     rules: JsonRules | None,
-    registry: str | None,
+    registry: RegistryTarget | None,
     aliases: Aliases,
     *,
     may_rename: bool,
@@ -81,6 +82,6 @@ def _decoder(
 
 
 @lru_cache(maxsize=16)
-def registry_at(url: str) -> SchemaRegistry:
-    """Return the client of a registry. All callers in this process share one client and its cache per URL."""
-    return SchemaRegistry(url)
+def registry_at(target: RegistryTarget) -> SchemaRegistry:
+    """Return the client of a registry. All callers in this process share one client and its cache per target."""
+    return registry_of(target if isinstance(target, RegistrySettings) else RegistrySettings(target))

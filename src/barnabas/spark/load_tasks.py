@@ -22,6 +22,7 @@ from barnabas.formats.decoding import KeepValues, ValueDecoder
 from barnabas.formats.field_aliases import NO_ALIASES, Aliases
 from barnabas.formats.further_columns import Counts, added_counts
 from barnabas.model import TopicPartition, in_file_name
+from barnabas.serialization.registry_settings import RegistryTarget
 from barnabas.spark.bad_records import BadRecordCollector, BadRecords
 from barnabas.spark.columns import to_record_batches
 from barnabas.spark.day_files import TARGET_BYTES, DataFile, DayFiles, create_file
@@ -40,7 +41,7 @@ class ReadSettings:
 
     bootstrap: str
     client_options: Mapping[str, str]
-    registry: str | None = None
+    registry: RegistryTarget | None = None
 
 
 @dataclass(frozen=True, slots=True)

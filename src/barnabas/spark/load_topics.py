@@ -18,6 +18,7 @@ from barnabas.formats.json_fields import JsonRules
 from barnabas.formats.times import checked_zone
 from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
+from barnabas.serialization.registry_settings import RegistrySettings
 from barnabas.serialization.value_decoders import value_decoder
 from barnabas.spark.bad_records import BadRecordLimit
 from barnabas.spark.errors import LoadsFailedError
@@ -56,6 +57,7 @@ def load(
     dead_letter_table: str | None = None,
     audit: bool | None = None,
     registry: str | None = None,
+    registry_options: Mapping[str, str] | None = None,
     keep_values: KeepValues = "bad",
     max_bad_records: int | str | None = None,
     strict: bool = False,
@@ -106,6 +108,9 @@ def load(
         the topic has audit events of other clients.
     :param registry: The URL of the schema registry, for avro, protobuf, and JSON with schema ids. Executors query it,
         too.
+    :param registry_options: Credentials and certificates for the registry: `username`, `password`, `token`,
+        `ssl_cafile`, `ssl_certfile`, `ssl_keyfile` and `ssl_password`. A secret may name its source, such as
+        `${file:PATH}`, which each executor then reads.
     :param keep_values: The values that are also kept whole in the column `value`: `bad` keeps values that the columns
         cannot reproduce, `all` keeps every value, `none` keeps no value.
     :param max_bad_records: The maximum number of bad records, as a count or a share such as `"0.5%"`. None if there is
@@ -144,7 +149,7 @@ def load(
         takes_new_fields=new_fields,
         dead_letter=dead_letter,
         audit=audit,
-        registry=registry,
+        registry=_registry(registry, registry_options),
         dead_letter_table=dead_letter_table,
         target_file_bytes=target_file_bytes,
         max_bad_records=None if max_bad_records is None else BadRecordLimit.parse(max_bad_records),
@@ -157,6 +162,18 @@ def load(
     target = open_place(place)
     report = on_progress or (lambda progress: None)
     return _load_groups(names, table, target, settings, report, spark, tracer_provider)
+
+
+def _registry(url: str | None, options: Mapping[str, str] | None) -> RegistrySettings | None:
+    """Return the settings of the registry.
+
+    :raises ConfigurationError: a setting is not valid, or there is no URL.
+    """
+    if url is None:
+        if options:
+            raise ConfigurationError("registry_options need the URL of a schema registry (registry)")
+        return None
+    return RegistrySettings.of(url, options or {})
 
 
 def _load_groups(

@@ -12,6 +12,7 @@ from barnabas.formats.event_time import EventTime
 from barnabas.formats.further_columns import Counts
 from barnabas.formats.json_fields import JsonRules
 from barnabas.model import TopicPartition
+from barnabas.serialization.registry_settings import RegistryTarget
 from barnabas.spark.bad_records import BadRecordLimit, BadRecords
 from barnabas.spark.offset_ranges import OffsetRange
 
@@ -107,7 +108,7 @@ class LoadSettings:
     dead_letter: str | None = None
     target_file_bytes: int | None = None
     audit: bool | None = None
-    registry: str | None = None
+    registry: RegistryTarget | None = None
     dead_letter_table: str | None = None
     max_bad_records: BadRecordLimit | None = None
     strict: bool = False

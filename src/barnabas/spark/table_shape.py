@@ -39,6 +39,7 @@ from barnabas.formats.event_time import RECORD, EventTime
 from barnabas.formats.field_aliases import NO_ALIASES, Aliases, Path, Renaming, renamed_within
 from barnabas.formats.json_fields import JsonRules
 from barnabas.formats.value_format import RAW
+from barnabas.serialization.registry_settings import RegistryTarget
 from barnabas.serialization.value_decoders import value_decoder
 from barnabas.spark.table_schema import EVENT_TIME, FIELDS_MAX, OWN_COLUMNS, WITHOUT_VALUE_FORM, renamed_fields
 
@@ -78,10 +79,10 @@ class TableShape:
         """Return the shape of a new table."""
         return cls(value_format, fields, column_names(fields or ()))
 
-    def decoder(self, registry: str | None = None) -> ValueDecoder | None:
+    def decoder(self, registry: RegistryTarget | None = None) -> ValueDecoder | None:
         """Return the decoder of values; None for raw values.
 
-        :param registry: The URL of the schema registry.
+        :param registry: The URL of the schema registry, or its settings.
         """
         return value_decoder(
             self.value_format,
@@ -163,11 +164,11 @@ class TableShape:
             for column, kind in zip(columns, kinds, strict=True)
         ]
 
-    def values_of(self, rows: pa.RecordBatch | pa.Table, registry: str | None = None) -> pa.Array:
+    def values_of(self, rows: pa.RecordBatch | pa.Table, registry: RegistryTarget | None = None) -> pa.Array:
         """Restore the original values of rows, as the column `value_form` describes.
 
         :param rows: Rows with the columns `value`, `value_form` and those of the fields.
-        :param registry: The URL of the schema registry.
+        :param registry: The URL of the schema registry, or its settings.
         """
         decoder = self.decoder(registry)
         columns = {name: _one_chunk(rows.column(name)) for name in rows.schema.names}

@@ -7,7 +7,7 @@ the sample gets no column; it is still part of the column `value`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import mode
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from barnabas.model import TopicPartition
 from barnabas.serialization import registry_client
 from barnabas.serialization.framed_json import without_schema_ids
 from barnabas.serialization.registry_client import Schema, SchemaRegistry
+from barnabas.serialization.registry_settings import RegistryTarget
 from barnabas.serialization.value_decoders import AVRO, PROTOBUF, registry_at
 from barnabas.serialization.wire_format import HEADER_BYTES, schema_id
 from barnabas.sql.value_columns import (
@@ -57,15 +58,15 @@ class ValueOptions:
     """The interpretation of values.
 
     :param format: `auto`, or one of the formats of loads.
-    :param registry_url: The URL of the schema registry, for values that begin with a schema id.
+    :param registry: The URL or the settings of the schema registry, for values that begin with a schema id.
     """
 
     format: str = AUTO
-    registry_url: str | None = None
+    registry: RegistryTarget | None = field(default=None, repr=False)
     rules: JsonRules = PLAIN
 
     def __post_init__(self) -> None:
-        if self.format in WITH_SCHEMAS and self.registry_url is None:
+        if self.format in WITH_SCHEMAS and self.registry is None:
             raise ConfigurationError(
                 f"format {self.format} needs the schemas: set the address of the registry (--registry URL)"
             )
@@ -103,9 +104,10 @@ def columns_of_values(values: pa.Array, options: ValueOptions) -> ValueColumns:
     :raises TimedOutError: The schema registry does not answer.
     """
     if options.format in WITH_SCHEMAS or (
-        options.format == AUTO and options.registry_url is not None and has_schema_ids(values)
+        options.format == AUTO and options.registry is not None and has_schema_ids(values)
     ):
-        return _columns_by_registry(values, str(options.registry_url), options.rules)
+        assert options.registry is not None, "these formats need a registry"
+        return _columns_by_registry(values, options.registry, options.rules)
     if options.format == AUTO:
         return _json_columns(values, options.rules) if _are_json(values) else _usual_lines(values)
     decoder = decoder_of(options.format)
@@ -116,9 +118,9 @@ def columns_of_values(values: pa.Array, options: ValueOptions) -> ValueColumns:
     return _json_columns(values, options.rules)
 
 
-def _columns_by_registry(values: pa.Array, url: str, rules: JsonRules) -> ValueColumns:
+def _columns_by_registry(values: pa.Array, registry: RegistryTarget, rules: JsonRules) -> ValueColumns:
     ids = [schema_id(head) for head in _framed(values)]
-    schema = _newest_schema(registry_at(url), ids) if ids else None
+    schema = _newest_schema(registry_at(registry), ids) if ids else None
     if schema is None:
         return RawValues()
     if schema.kind == registry_client.JSON:
@@ -126,9 +128,9 @@ def _columns_by_registry(values: pa.Array, url: str, rules: JsonRules) -> ValueC
     value_format = _FORMATS.get(schema.kind)
     if value_format is None:
         return RawValues(f"{schema.kind.lower()}, not decoded")
-    decoder = record_decoder(value_format, url)
+    decoder = record_decoder(value_format, registry)
     renaming = Renaming.of({}, decoder.infer(values), decoder.renames(values), NO_ALIASES, FIELDS_MAX)
-    return RecordColumns(value_format, url, _settled(renaming.found), renaming.aliases)
+    return RecordColumns(value_format, registry, _settled(renaming.found), renaming.aliases)
 
 
 def _newest_schema(registry: SchemaRegistry, ids: Sequence[int]) -> Schema | None:

@@ -8,7 +8,7 @@ registry. The classes can be pickled for Spark's executors.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
 
@@ -22,6 +22,7 @@ from barnabas.formats.field_aliases import NO_ALIASES, Aliases
 from barnabas.formats.json_fields import PLAIN, JsonRules, read_fields
 from barnabas.formats.lines import LineDecoder
 from barnabas.serialization.framed_json import without_schema_ids
+from barnabas.serialization.registry_settings import RegistryTarget
 from barnabas.serialization.value_decoders import value_decoder
 from barnabas.serialization.wire_format import HEADER_BYTES
 
@@ -123,7 +124,7 @@ class RecordColumns:
     """
 
     format: str
-    registry_url: str
+    registry: RegistryTarget = field(repr=False)
     fields: Mapping[str, ColumnType]
     aliases: Aliases = NO_ALIASES
 
@@ -134,7 +135,7 @@ class RecordColumns:
     def decode(self, values: pa.Array, wanted: Sequence[str]) -> list[pa.Array]:
         if not wanted:
             return []
-        decoder = record_decoder(self.format, self.registry_url, self.aliases.dump())
+        decoder = record_decoder(self.format, self.registry, self.aliases.dump())
         return decoder.decode(values, _chosen(self.fields, wanted)).columns
 
 
@@ -153,14 +154,14 @@ def _fields_of_columns(fields: Iterable[str]) -> dict[str, str]:
 
 
 @lru_cache(maxsize=8)
-def record_decoder(value_format: str, registry_url: str, aliases: str = "{}") -> ValueDecoder:
+def record_decoder(value_format: str, registry: RegistryTarget, aliases: str = "{}") -> ValueDecoder:
     """Return this process's decoder for a format. It caches schemas.
 
     Threads may share the decoder: at worst, two threads fetch the same schema.
 
     :param aliases: The output of `Aliases.dump`.
     """
-    made = value_decoder(value_format, registry=registry_url, aliases=Aliases.parse(aliases), with_forms=False)
+    made = value_decoder(value_format, registry=registry, aliases=Aliases.parse(aliases), with_forms=False)
     assert made is not None, "values with schemas are decoded"
     return made
 

@@ -166,3 +166,27 @@ def test_a_field_that_stays_beside_its_new_name_is_told(monkeypatch: pytest.Monk
     )
     as_json, _ = run(monkeypatch, loaded, "--json")
     assert json.loads(as_json.stdout)[0]["not_renamed"] == {"place.x": "place.longitude"}
+
+
+def test_registry_and_its_credentials_come_from_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = [
+        word
+        for each in ("url=https://registry:8081", "username=alice", "password=${env:PASSWORD}")
+        for word in ("-X", f"schema.registry.{each}")
+    ]
+    options = {"username": "alice", "password": "${env:PASSWORD}"}
+    done, asked = run(monkeypatch, LoadResult((LOADED,)), "--format", "avro", *given)
+    assert done.exit_code == 0, done.output
+    assert (asked["registry"], asked["registry_options"]) == ("https://registry:8081", options)
+    assert asked["client_options"] == {}
+    _, asked = run(monkeypatch, LoadResult((LOADED,)), "--format", "json", *given)
+    assert (asked["registry"], "registry_options" in asked) == (None, False)
+    _, asked = run(monkeypatch, LoadResult((LOADED,)), "--format", "json", "--registry", "http://other:8081", *given)
+    assert (asked["registry"], asked["registry_options"]) == ("http://other:8081", options)
+
+
+def test_password_of_the_registry_on_the_command_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    done, _ = run(monkeypatch, LoadResult((LOADED,)), "--format", "avro", "--registry", "http://alice:planted@host")
+    assert done.exit_code == 2
+    assert "schema.registry.password=${file:PATH}" in done.output
+    assert "planted" not in done.output

@@ -8,6 +8,7 @@ import stat
 import pytest
 
 from barnabas.cli.commands import run
+from barnabas.cli.options import named_connection
 
 SCRAM = ["--security-protocol", "sasl_ssl", "--sasl-mechanism", "SCRAM-SHA-512", "--sasl-username", "alice"]
 
@@ -58,6 +59,10 @@ def test_secrets_are_hidden(folder, capsys) -> None:
         [*SCRAM, "--sasl-password-command", "echo ${HOME}"],
         ["-X", "sasl.password=planted"],
         ["-X", "no.such.setting=1"],
+        ["-X", "schema.registry.password=planted"],
+        ["-X", "schema.registry.url=https://alice:planted@registry"],
+        ["-X", "schema.registry.username=alice"],
+        ["-X", "schema.registry.no.such.setting=1"],
     ],
 )
 def test_profiles_that_no_client_would_accept_are_not_written(folder, capsys, options) -> None:
@@ -70,3 +75,32 @@ def test_token_comes_from_a_file_or_a_command(folder) -> None:
     token = ["--security-protocol", "SASL_SSL", "--sasl-mechanism", "OAUTHBEARER", "--sasl-token-command", "get token"]
     assert run(["profile", "create", "prod", "-b", "a:1", *token]) == 0
     assert 'sasl_oauth_token = "${command:get token}"' in (folder / "prod.toml").read_text()
+
+
+def test_profile_contains_the_settings_of_the_registry(folder, capsys) -> None:
+    own = {
+        "schema.registry.url": "https://registry:8081",
+        "schema.registry.username": "alice",
+        "schema.registry.password": "${file:pw}",
+        "schema.registry.ssl.cafile": "ca.pem",
+    }
+    given = [word for name, value in own.items() for word in ("-X", f"{name}={value}")]
+    assert run(["profile", "create", "prod", "-b", "a:1", *given]) == 0
+    assert run(["profile", "show", "prod", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"bootstrap.servers": "a:1", **own}
+    connection = named_connection("prod", None, {"schema.registry.username": "bob"})
+    assert (connection.bootstrap, connection.properties) == ("a:1", {})
+    target = connection.registry_target(None)
+    assert (target.url, target.username, target.ssl_cafile) == ("https://registry:8081", "bob", "ca.pem")
+    assert connection.registry_target("https://other").url == "https://other"
+    assert "pw" not in repr(connection)
+
+
+def test_secrets_of_the_registry_are_hidden(folder, capsys) -> None:
+    folder.mkdir(parents=True)
+    (folder / "prod.toml").write_text('schema_registry_token = "planted"\nschema_registry_url = "http://a:planted@b"\n')
+    assert run(["profile", "show", "prod"]) == 2
+    assert "chmod 600" in capsys.readouterr().err
+    (folder / "prod.toml").chmod(0o600)
+    assert run(["profile", "show", "prod"]) == 0
+    assert "planted" not in capsys.readouterr().out

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,8 @@ import pytest
 from barnabas.clock import ManualClock
 from barnabas.errors import ConfigurationError, SchemaRegistryError, SerializationError, TimedOutError
 from barnabas.serialization import wire_format
-from barnabas.serialization.registry_client import Schema, SchemaReference, SchemaRegistry
+from barnabas.serialization.registry_client import Schema, SchemaReference, SchemaRegistry, registry_of
+from barnabas.serialization.registry_settings import RegistrySettings
 
 
 class Servers:
@@ -136,3 +139,86 @@ def test_an_answer_that_no_registry_gives_is_a_typed_error(answer: Any) -> None:
     ):
         with pytest.raises(SchemaRegistryError, match="is not one of a schema registry"):
             ask()
+
+
+# --- credentials and certificates ---
+
+SECRET = "planted-secret"
+ANSWER = (200, {"schema": '"int"'})
+
+
+def authorization(servers: Servers, **settings: Any) -> str:
+    """Return the header of a request of a client with these settings."""
+    SchemaRegistry("https://registry", transport=servers, clock=ManualClock(), **settings).schema(1)
+    return servers.asked[-1][2]["Authorization"]
+
+
+def test_credentials_come_from_settings_and_their_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text(f"{SECRET}\n")
+    monkeypatch.setenv("REGISTRY_TOKEN", "abc.def")
+    basic = "Basic YWxpY2U6cGxhbnRlZC1zZWNyZXQ="
+    assert authorization(Servers(ANSWER), username="alice", password=SECRET) == basic
+    assert authorization(Servers(ANSWER), username="alice", password=f"${{file:{file}}}") == basic
+    assert authorization(Servers(ANSWER), token="${env:REGISTRY_TOKEN}") == "Bearer abc.def"
+    tokens = iter(["first", "second"])
+    servers = Servers(ANSWER, ANSWER)
+    registry = SchemaRegistry("https://registry", transport=servers, token=lambda: next(tokens))
+    registry.schema(1)
+    registry.schema(2)
+    assert [headers["Authorization"] for _, _, headers in servers.asked] == ["Bearer first", "Bearer second"]
+
+
+def test_user_in_a_url_is_decoded() -> None:
+    servers = Servers(ANSWER)
+    SchemaRegistry("https://al%40ice:p%3Aw@registry", transport=servers).schema(1)
+    assert servers.asked[0][2]["Authorization"] == "Basic YWxAaWNlOnA6dw=="
+
+
+@pytest.mark.parametrize(
+    ("url", "settings", "reason"),
+    [
+        ("https://registry", {"username": "alice"}, "both a username and a password"),
+        ("https://registry", {"password": SECRET}, "both a username and a password"),
+        ("https://registry", {"username": "alice", "password": SECRET, "token": "abc"}, "not both"),
+        ("https://registry", {"username": "alice", "password": SECRET, "token": lambda: "abc"}, "not both"),
+        (f"https://bob:{SECRET}@registry", {"token": "abc"}, "not both"),
+        ("http://registry", {"ssl_cafile": "ca.pem"}, "need an https:// URL"),
+        ("https://registry", {"ssl_cafile": "missing.pem"}, "cannot read missing.pem"),
+        (f"registry://bob:{SECRET}@host", {}, "is not a URL of a schema registry"),
+        (f"bob:{SECRET}@host:8081", {}, "is not a URL of a schema registry"),
+        (f"https://bob:{SECRET}@host:port", {}, "is not a URL of a schema registry"),
+        (f"https://bob:{SECRET}@[host", {}, "is not a URL of a schema registry"),
+    ],
+)
+def test_contradictory_settings_are_refused_without_secrets(url: str, settings: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=reason) as refused:
+        SchemaRegistry(url, **settings)
+    assert SECRET not in str(refused.value)
+
+
+def test_token_that_is_none_is_refused_without_the_token() -> None:
+    registry = SchemaRegistry("https://registry", transport=Servers(), token=f"{SECRET} with spaces")
+    with pytest.raises(ConfigurationError) as refused:
+        registry.schema(1)
+    assert SECRET not in str(refused.value)
+
+
+def test_settings_have_confluents_names_too_and_reach_executors() -> None:
+    options = {"basic.auth.user.info": f"alice:{SECRET}", "ssl.ca.location": "ca.pem", "ssl.key.password": SECRET}
+    settings = RegistrySettings.of(f"https://bob:{SECRET}@host", options)
+    assert (settings.username, settings.password, settings.ssl_cafile) == ("alice", SECRET, "ca.pem")
+    assert SECRET not in repr(settings) + str(settings)
+    assert pickle.loads(pickle.dumps(settings)) == settings
+    assert RegistrySettings.of("u", {"bearer.auth.token": "abc"}) == RegistrySettings.of("u", {"token": "abc"})
+    with pytest.raises(ConfigurationError, match="'passwort' is not a setting of a schema registry"):
+        RegistrySettings.of("u", {"passwort": SECRET})
+    with pytest.raises(ConfigurationError, match="set username and password"):
+        RegistrySettings.of("u", {"basic.auth.user.info": "${file:user-info}"})
+
+
+def test_errors_and_reprs_of_a_client_contain_no_secret() -> None:
+    registry = registry_of(RegistrySettings("http://localhost:1", "alice", SECRET), timeout_s=0.01)
+    with pytest.raises(TimedOutError) as failed:
+        registry.schema(1)
+    assert SECRET not in str(failed.value) + repr(registry) + repr(vars(registry))

@@ -139,7 +139,7 @@ def test_protobuf_has_the_columns_of_all_its_message_types(monkeypatch: pytest.M
     monkeypatch.setattr(sampling, "registry_at", lambda _url: registry)
     old = b"\0\0\0\0\x07\0" + b"\x0a\x02/a"
     new = b"\0\0\0\0\x08\0" + b"\x0a\x02/b\x12\x02/a"
-    options = ValueOptions(registry_url="http://localhost:1/protobuf")
+    options = ValueOptions(registry="http://localhost:1/protobuf")
     columns = columns_of_values(binary(old, new, None), options)
     assert (columns.format, columns.schema.names) == ("protobuf", ["page", "referrer"])
     values = binary(new, None, b"nonsense", old + b"\xff", old)

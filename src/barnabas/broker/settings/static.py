@@ -174,6 +174,18 @@ class BrokerConfig:
         "The URL of the schema registry, or several URLs separated by commas, for topics with"
         " barnabas.value.schema.validation.",
     )
+    schema_registry_username: str = setting("", "The user name for the schema registry.")
+    schema_registry_password: str = setting(
+        "",
+        "The password for the schema registry, or its source: ${file:PATH}, ${env:NAME} or"
+        " ${command:PROGRAM ARGUMENTS}.",
+        is_secret=True,
+    )
+    schema_registry_ssl_truststore_location: str = setting(
+        "",
+        "The PEM file with the CAs that the broker trusts for https:// URLs of the schema registry. Empty: those of the"
+        " operating system.",
+    )
     min_insync_replicas: int = topic_default("min.insync.replicas")
     message_max_bytes: int = topic_default("max.message.bytes")
     log_segment_bytes: int = topic_default("segment.bytes")

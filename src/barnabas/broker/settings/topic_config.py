@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_table import (
@@ -18,6 +19,9 @@ from barnabas.errors import ApiError, ConfigurationError, ErrorCode
 from barnabas.records import Compression
 from barnabas.replication.quota import NONE_THROTTLED, ThrottledReplicas
 from barnabas.storage.log_config import LogConfig
+
+if TYPE_CHECKING:
+    from barnabas.serialization.registry_settings import RegistrySettings
 
 _LOG_FIELDS = {
     setting.name.replace(".", "_"): setting.broker_setting.replace(".", "_")
@@ -42,10 +46,10 @@ class TopicConfig:
     """The replicas whose followers are throttled while they lead, from `leader.replication.throttled.replicas`."""
     follower_throttled: ThrottledReplicas = NONE_THROTTLED
     """The replicas that are throttled while they follow, from `follower.replication.throttled.replicas`."""
-    value_schemas: str | None = None
-    """The URL of the schema registry for the validation of values.
+    value_schemas: RegistrySettings | None = None
+    """The schema registry for the validation of values, with an empty URL if none is set.
 
-    Empty if the URL is not set, or None if values are not validated.
+    None if values are not validated.
     """
 
 
@@ -81,7 +85,19 @@ def topic_config(config: BrokerConfig, settings: Mapping[str, str | None]) -> To
         unclean_leader_election_enable=is_unclean_election_allowed(config, given),
         leader_throttled=ThrottledReplicas.parse(given.get("leader.replication.throttled.replicas", "")),
         follower_throttled=ThrottledReplicas.parse(given.get("follower.replication.throttled.replicas", "")),
-        value_schemas=config.schema_registry_url if _flag(given, VALUE_SCHEMA_VALIDATION, False) else None,
+        value_schemas=_registry(config) if _flag(given, VALUE_SCHEMA_VALIDATION, False) else None,
+    )
+
+
+def _registry(config: BrokerConfig) -> RegistrySettings:
+    # Imported here because few topics validate values.
+    from barnabas.serialization.registry_settings import RegistrySettings  # noqa: PLC0415
+
+    return RegistrySettings(
+        config.schema_registry_url,
+        config.schema_registry_username or None,
+        config.schema_registry_password if config.schema_registry_username else None,
+        ssl_cafile=config.schema_registry_ssl_truststore_location or None,
     )
 
 
