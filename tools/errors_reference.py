@@ -243,7 +243,10 @@ CODES = {
         "Pushed metrics exceed `telemetry.max.bytes`.",
         "Push fewer metrics, or raise the setting.",
     ),
-    "THROTTLING_QUOTA_EXCEEDED": ("A client pushes metrics too often.", "Clients wait for the next interval."),
+    "THROTTLING_QUOTA_EXCEEDED": (
+        "A client changes more partitions than its quota allows, or pushes metrics too often.",
+        "Clients wait and retry. Raise `controller_mutation_rate` with `barnabas quota set`.",
+    ),
     "TOPIC_ALREADY_EXISTS": ("A topic with this name exists.", "Choose another name, or use `--if-not-exists`."),
     "TOPIC_DELETION_DISABLED": ("`delete.topic.enable` is false.", "Change the setting and restart the brokers."),
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": (

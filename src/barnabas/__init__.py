@@ -23,6 +23,7 @@ _NAMES_IN = {
     "barnabas.client.admin.brokers": ("ClusterDescription", "LogDir"),
     "barnabas.client.admin.configs": ("ConfigSetting", "ConfigSource"),
     "barnabas.client.admin.groups": ("GroupDescription", "GroupListing", "MemberDescription"),
+    "barnabas.client.admin.quotas": ("ClientQuota",),
     "barnabas.client.admin.reassignments": ("Reassignment",),
     "barnabas.client.admin.topics": ("PartitionDescription", "TopicDescription"),
     "barnabas.client.admin.users": ("ScramCredentialInfo", "UserDescription"),

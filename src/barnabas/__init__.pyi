@@ -10,6 +10,7 @@ from barnabas.client.admin.configs import ConfigSource as ConfigSource
 from barnabas.client.admin.groups import GroupDescription as GroupDescription
 from barnabas.client.admin.groups import GroupListing as GroupListing
 from barnabas.client.admin.groups import MemberDescription as MemberDescription
+from barnabas.client.admin.quotas import ClientQuota as ClientQuota
 from barnabas.client.admin.reassignments import Reassignment as Reassignment
 from barnabas.client.admin.topics import PartitionDescription as PartitionDescription
 from barnabas.client.admin.topics import TopicDescription as TopicDescription

@@ -540,6 +540,7 @@ class Broker:
             self._logs,
             self._environment.filesystem,
             self.telemetry,
+            self.quotas.counts,
             self._cleaner,
             self._loop_watch,
         )

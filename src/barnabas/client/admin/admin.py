@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from barnabas.client.admin.brokers import ClusterDescription, LogDir
     from barnabas.client.admin.configs import ConfigSetting
     from barnabas.client.admin.groups import GroupDescription, GroupListing
+    from barnabas.client.admin.quotas import ClientQuota
     from barnabas.client.admin.reassignments import Reassignment
     from barnabas.client.admin.topics import TopicDescription
     from barnabas.client.admin.users import UserDescription
@@ -356,6 +357,49 @@ class Admin:
         """
         wanted = None if mechanisms is None else list(mechanisms)
         self._thread.call(self._operations.delete_user(user, mechanisms=wanted))
+
+    # --- quotas -----------------------------------------------------------------------------------------
+
+    def describe_client_quotas(
+        self, match: Mapping[str, str | None] | None = None, *, types: Iterable[str] = (), strict: bool = False
+    ) -> list[ClientQuota]:
+        """Return the quotas of users, client ids and addresses, without the defaults in the brokers' settings.
+
+        :param match: the names of the entities to return, by type (`user`, `client-id`, `ip`); None as a name is the
+            default entity. Without names, all entities are returned.
+        :param types: further types that the entities must have, with any name.
+        :param strict: True to leave out entities with other types: a user's client ids, if `match` has only the user.
+        :raises ApiError: INVALID_REQUEST; CLUSTER_AUTHORIZATION_FAILED.
+        :raises UnsupportedVersionError: the broker is older than Kafka 2.6.
+
+            with barnabas.Admin("localhost:9092") as admin:
+                for each in admin.describe_client_quotas({"user": "alice"}):
+                    print(each.entity, each.quotas)
+        """
+        return self._thread.call(self._operations.describe_client_quotas(match, types=list(types), strict=strict))
+
+    def alter_client_quotas(
+        self, entity: Mapping[str, str | None], quotas: Mapping[str, float | None], *, validate_only: bool = False
+    ) -> None:
+        """Set and remove quotas of a user, a client id, a user's client id, or an address.
+
+        They are in force at all brokers within a second.
+
+        :param entity: the names by type (`user`, `client-id`, `ip`); None as a name is the default, which applies to
+            all users, client ids or addresses without a quota of their own.
+        :param quotas: the new values by key: `producer_byte_rate`, `consumer_byte_rate` (bytes per second),
+            `request_percentage` (of the time of a broker's event loop), `controller_mutation_rate` (partitions per
+            second), or `connection_creation_rate` (connections per second, of addresses only). None removes a quota.
+        :param validate_only: True to check the change, and not to make it.
+        :raises ApiError: INVALID_REQUEST; CLUSTER_AUTHORIZATION_FAILED.
+        :raises ConfigurationError: the entity or the quotas are empty.
+        :raises UnsupportedVersionError: the broker is older than Kafka 2.6.
+
+            with barnabas.Admin("localhost:9092") as admin:
+                admin.alter_client_quotas({"user": "alice"}, {"producer_byte_rate": 1_048_576})
+        """
+        given, values = dict(entity), dict(quotas)
+        self._thread.call(self._operations.alter_client_quotas(given, values, validate_only=validate_only))
 
     # --- finishing --------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from barnabas.client.admin.brokers import ClusterDescription, LogDir
     from barnabas.client.admin.configs import ConfigResource, ConfigSetting
     from barnabas.client.admin.groups import GroupDescription, GroupListing
+    from barnabas.client.admin.quotas import ClientQuota
     from barnabas.client.admin.reassignments import Reassignment
     from barnabas.client.admin.topics import TopicDescription
     from barnabas.client.admin.users import UserDescription
@@ -259,6 +260,22 @@ class AdminOperations:
 
         wanted = None if mechanisms is None else list(mechanisms)
         await self._run(delete_user(self._cluster, user, mechanisms=wanted))
+
+    # --- quotas -----------------------------------------------------------------------------------------
+
+    async def describe_client_quotas(
+        self, match: Mapping[str, str | None] | None = None, *, types: Iterable[str] = (), strict: bool = False
+    ) -> list[ClientQuota]:
+        from barnabas.client.admin.quotas import describe_client_quotas
+
+        return await self._run(describe_client_quotas(self._cluster, match or {}, list(types), strict=strict))
+
+    async def alter_client_quotas(
+        self, entity: Mapping[str, str | None], quotas: Mapping[str, float | None], *, validate_only: bool = False
+    ) -> None:
+        from barnabas.client.admin.quotas import alter_client_quotas
+
+        await self._run(alter_client_quotas(self._cluster, entity, quotas, validate_only=validate_only))
 
 
 def _resource(topic: str | None, broker: int | None, group: str | None, *, all_brokers: bool) -> ConfigResource:
