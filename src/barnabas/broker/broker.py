@@ -84,6 +84,7 @@ from barnabas.metrics.metric import Sample
 from barnabas.net.server_connection import Limits
 from barnabas.security.authorizer import Authorizer
 from barnabas.security.http_authentication import HttpCredentials, HttpIdentity
+from barnabas.security.principal import Principal
 from barnabas.storage.data_folders import DataFolders
 from barnabas.storage.filesystem import make_folder_to_stay
 from barnabas.storage.folder_identity import known_cluster_id, lock_folder, newest_modified_ms
@@ -236,6 +237,10 @@ class Broker:
         if not self._is_started:
             raise UnavailableError(STARTING)
         return self._status_authentication.prove(credentials)
+
+    def may_see_metrics(self, principal: Principal, host: str) -> bool:
+        """Return whether a principal at an address may see the metrics. Any thread may call this method."""
+        return self._is_started and self._status_authentication.may_describe(principal, host)
 
     async def stop(self) -> None:
         """Stop the broker: finish requests, flush the logs, and write the clean-shutdown marker."""
@@ -525,7 +530,7 @@ class Broker:
         self._begin(ends.run())
         self._readiness = Readiness(broker_id, self.membership, topics, self.groups, self._out_of_sync_max)
         self._status_authentication = StatusAuthentication(
-            self.users, self._mechanisms, self.clock, lambda _principal: True
+            self.users, self._mechanisms, self.clock, self.authorizer if self.acls.are_in_force else None
         )
         self._metrics = BrokerMetrics(
             broker_id,
