@@ -35,7 +35,6 @@ from typing import Any
 from barnabas.addresses import host_port, split_listener
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.errors import ConfigurationError, UnavailableError
-from barnabas.log_lines import LimitedLog, LogEvent, event
 from barnabas.metrics.exposition import CONTENT_TYPE, Snapshots
 from barnabas.metrics.metric import Collect
 from barnabas.net.tls import TlsContext, server_context
@@ -48,6 +47,7 @@ from barnabas.security.http_authentication import (
 )
 from barnabas.security.http_settings import OPEN, HttpAddress, HttpSecurity
 from barnabas.security.principal import Principal
+from barnabas.security.security_log import HttpSecurityLog
 
 CONNECTIONS_MAX = 32
 """The maximum number of connections. Further connections are closed immediately."""
@@ -209,23 +209,21 @@ class _Guard:
     def __init__(self, prove: Prove, may_see: MaySee | None, clock: Clock) -> None:
         self._prove = prove
         self._may_see = may_see
-        self._failures = LimitedLog(log, clock.monotonic, "%d further authentications at --http failed")
-        self._authentication = HttpAuthentication(clock.monotonic, self._report)
+        self._log = HttpSecurityLog("http", clock.monotonic)
+        self._authentication = HttpAuthentication(clock.monotonic, self._log.note_failed_authentication)
 
-    def identity(self, header: str | None, address: str) -> HttpIdentity:
+    def identity(self, header: str | None, address: str, path: str) -> HttpIdentity:
         """Return the identity of a client that may see everything.
 
+        :param path: the path of the request, for the log.
         :raises HttpRefusedError: the client does not authenticate, or may not describe the cluster (403).
         """
         found = self._authentication.authenticate(header, address, self._prove)
         if not found.sees_cluster or not (self._may_see is None or self._may_see(found.principal, address)):
-            raise HttpRefusedError(403, f"{found.principal} may not describe the cluster")
+            reason = f"{found.principal} may not describe the cluster"
+            self._log.note_refusal(found.principal, address, path, reason)
+            raise HttpRefusedError(403, reason)
         return found
-
-    def _report(self, address: str, user: str, reason: str) -> None:
-        extra = event(LogEvent.AUTHENTICATION_FAILED)
-        who = f"User:{user}" if user else "a token"
-        self._failures.warning("%s failed to authenticate at --http as %s: %s", address, who, reason, extra=extra)
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +371,8 @@ class _Handler(BaseHTTPRequestHandler):
         :raises HttpRefusedError: it may not.
         """
         if self.server.guard is not None:
-            self.server.guard.identity(self.headers.get("Authorization"), self.client_address[0])
+            path = self.path.partition("?")[0]
+            self.server.guard.identity(self.headers.get("Authorization"), self.client_address[0], path)
 
     def _may_see_all(self) -> bool:
         if self.server.guard is not None and "Authorization" not in self.headers:

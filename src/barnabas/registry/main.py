@@ -29,6 +29,7 @@ from barnabas.registry.subject_acls import SubjectAcls, fetch_acls
 from barnabas.registry.work_pool import WorkPool
 from barnabas.security.http_settings import OPEN, HttpAddress, HttpSecurity
 from barnabas.security.principal import PrincipalMapping, parse_principals
+from barnabas.security.security_log import HttpSecurityLog
 from barnabas.stop_signals import stop_on_signals
 
 ANSWER_S = 45.0
@@ -80,7 +81,7 @@ class RegistryConfig:
         return self.login_settings or {**self.settings, "bootstrap.servers": self.bootstrap}
 
 
-def _authentication(config: RegistryConfig) -> Authentication:
+def _authentication(config: RegistryConfig, security_log: HttpSecurityLog) -> Authentication:
     """Return what authenticates the clients of a registry.
 
     :raises ConfigurationError: users cannot log in with these settings, and there are no client certificates.
@@ -90,7 +91,7 @@ def _authentication(config: RegistryConfig) -> Authentication:
     client = make_config(AdminConfig, settings_of_all_clients(config.settings_of_logins), {})
     by_certificate_only = config.security.cafile is not None and not client.security_protocol.uses_sasl
     login = None if by_certificate_only else BrokerLogin(client, SYSTEM_CLOCK)
-    return ClientAuthentication(login, PrincipalMapping.parse(config.mapping_rules), SYSTEM_CLOCK)
+    return ClientAuthentication(login, PrincipalMapping.parse(config.mapping_rules), SYSTEM_CLOCK, security_log)
 
 
 class Registry:
@@ -101,7 +102,8 @@ class Registry:
 
     def __init__(self, config: RegistryConfig) -> None:
         self._config = config
-        self._authentication = _authentication(config)
+        self._security_log = HttpSecurityLog("registry", SYSTEM_CLOCK.monotonic)
+        self._authentication = _authentication(config, self._security_log)
         tls = config.security.tls
         self._tls = None if tls is None else TlsContext(tls, server_context)
         super_users = parse_principals(config.super_users)
@@ -137,7 +139,7 @@ class Registry:
             ) from error
         self.url = config.url or f"{config.security.scheme}://{host_port(config.host, port)}"
         service = Service(self._state, self._topic, self._work)
-        self._rest = RestApi(service, self._authentication, self._acls)
+        self._rest = RestApi(service, self._authentication, self._acls, self._security_log.note_refusal)
 
     async def _answer(self, request: Request) -> Response:
         if self._rest is None:
