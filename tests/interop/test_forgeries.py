@@ -252,3 +252,48 @@ def test_only_the_mirror_writes_ledgers_and_mirrored_topics(broker: SecuredBroke
             assert mirror.final.stopped == 0, events
 
     assert asyncio.run(run()) == [*(b"%d" % number for number in range(RECORDS)), b"last"]
+
+
+def test_mirror_reads_a_source_with_few_permissions(broker: SecuredBroker, bootstrap: str, topic: str) -> None:
+    mirrored = f"source-{topic}"
+    grant(
+        client_of(broker),
+        *allow(MIRROR, TOPIC, "source-", Operation.READ, Operation.DESCRIBE_CONFIGS, prefixed=True),
+        *allow(MIRROR, GROUP, "readers", Operation.READ),
+    )
+    with barnabas.Admin(client_of(broker)) as admin, barnabas.Producer(client_of(broker)) as producer:
+        admin.create_topic(mirrored)
+        for number in range(RECORDS):
+            producer.send(mirrored, b"%d" % number)
+        producer.flush()
+        admin.set_group_offsets("readers", {TopicPartition(mirrored, 0): 7})
+    settings = client_of(broker, MIRROR)
+    source = {"bootstrap.servers": settings.pop("bootstrap_servers"), **settings}
+    target = {"bootstrap.servers": bootstrap}
+    config = MirrorConfig(
+        source, target, topics=(mirrored,), groups=("readers",), refresh_s=0.2, groups_s=0.2, ledger_s=0.2
+    )
+    events: list[Any] = []
+
+    async def run() -> None:
+        mirror, stop = Mirror(config, events.append), asyncio.Event()
+        await mirror.start()
+        running = asyncio.create_task(mirror.run_until(stop))
+        try:
+            await asyncio.to_thread(wait_until, lambda: mirror.has_caught_up, "the mirror has caught up")
+            with barnabas.Admin(target) as admin:
+                offsets = {TopicPartition(mirrored, 0): 7}
+                await asyncio.to_thread(
+                    wait_until, lambda: group_offsets(admin, "readers") == offsets, "the offsets are mirrored"
+                )
+        finally:
+            stop.set()
+            await running
+            await mirror.stop()
+            assert mirror.final.stopped == 0, events
+
+    asyncio.run(run())
+
+
+def group_offsets(admin: barnabas.Admin, group: str) -> dict[TopicPartition, int]:
+    return {tp: found.offset for tp, found in admin.group_offsets(group).items()}

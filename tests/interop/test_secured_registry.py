@@ -24,6 +24,7 @@ from barnabas.registry.main import Registry, RegistryConfig
 from barnabas.security.http_settings import HttpSecurity
 from barnabas.serialization.registry_settings import RegistrySettings
 from barnabas.serialization.value_decoders import registry_at
+from barnabas.spark import load
 from tests.support.broker_process import BrokerProcess
 from tests.support.secured_broker import PASSWORD, USER, SecuredBroker, secured_broker
 
@@ -250,3 +251,32 @@ def test_broker_validates_values_with_a_secured_registry(
             producer.send("views", b"no schema").result()
         shown = str(admin.describe_config(broker=0))
     assert PASSWORD not in shown
+
+
+def test_load_reads_schemas_of_a_secured_registry(
+    broker: SecuredBroker, registry: RunningRegistry, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    url, options = f"https://localhost:{registry.port}", {"username": USER, "ssl_cafile": str(broker.certificates.ca)}
+    password = tmp_path / "password"
+    password.write_text(PASSWORD)
+    options["password"] = f"${{file:{password}}}"
+    schema = {"type": "record", "name": "Click", "fields": [{"name": "page", "type": "string"}]}
+    given: Any = options
+    serializer = barnabas.AvroSerializer(barnabas.SchemaRegistry(url, **given), json.dumps(schema))
+    with barnabas.Producer(bootstrap, value_serializer=serializer) as producer:
+        producer.send(topic, {"page": "/jobs"}).result()
+    done = load(
+        topic,
+        bootstrap=bootstrap,
+        warehouse=tmp_path / "warehouse",
+        format="avro",
+        registry=url,
+        registry_options=options,
+    )
+    assert done.records == 1
+    stored = b"".join(each.read_bytes() for each in (tmp_path / "warehouse").rglob("*") if each.is_file())
+    assert PASSWORD.encode() not in stored
+    with pytest.raises(ConfigurationError, match="not a setting of a schema registry"):
+        load(
+            topic, bootstrap=bootstrap, warehouse=tmp_path, format="avro", registry=url, registry_options={"user": "x"}
+        )
