@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from barnabas.client.cluster import Cluster
 from barnabas.clock import Clock
-from barnabas.errors import ApiError, BarnabasError, ErrorCode
+from barnabas.errors import ApiError, BarnabasError, ErrorCode, UnsupportedVersionError
 from barnabas.log_lines import LimitedLog
 from barnabas.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from barnabas.registry.errors import RegistryError
@@ -117,7 +117,8 @@ async def fetch_acls(cluster: Cluster) -> list[AclBinding] | None:
     """
     found: list[AclBinding] = []
     channel = await cluster.any_channel()
-    for kind in (ResourceType.SUBJECT, ResourceType.CLUSTER):
+    # Apache Kafka's brokers end the connection of a request with SUBJECT. Without an authorizer, they get none.
+    for kind in (ResourceType.CLUSTER, ResourceType.SUBJECT):
         request = DescribeAclsRequest(
             resource_type_filter=kind,
             resource_name_filter=None,
@@ -127,7 +128,10 @@ async def fetch_acls(cluster: Cluster) -> list[AclBinding] | None:
             operation=Operation.ANY,
             permission_type=Permission.ANY,
         )
-        response: DescribeAclsResponse = await channel.send(request, timeout_s=FETCH_S_MAX)
+        try:
+            response: DescribeAclsResponse = await channel.send(request, timeout_s=FETCH_S_MAX)
+        except UnsupportedVersionError:  # a broker of an earlier release
+            return None
         if response.error_code == ErrorCode.SECURITY_DISABLED:
             return None
         if response.error_code:

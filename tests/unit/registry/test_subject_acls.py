@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 import pytest
 
 pytest.importorskip("uvicorn")
 
+from barnabas.client.cluster import Cluster
 from barnabas.clock import ManualClock
-from barnabas.errors import ApiError, DisconnectedError, ErrorCode
+from barnabas.errors import ApiError, DisconnectedError, ErrorCode, UnsupportedVersionError
+from barnabas.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from barnabas.registry.errors import RegistryError
-from barnabas.registry.subject_acls import AGE_S_MAX, GRACE_S, SubjectAcls
+from barnabas.registry.subject_acls import AGE_S_MAX, GRACE_S, SubjectAcls, fetch_acls
 from barnabas.security.acls import AclBinding, AclEntry, Operation, Permission, ResourcePattern, ResourceType
 from barnabas.security.principal import Principal
 
@@ -132,3 +135,35 @@ def test_broker_without_authorizer_does_not_switch_protection_off() -> None:
             await brokers.may_read()
 
     run(check)
+
+
+class AskedBroker:
+    """A broker that notes the requested resource types, and responds with an error."""
+
+    def __init__(self, error: ErrorCode | Exception) -> None:
+        self.error = error
+        self.asked: list[int] = []
+
+    async def any_channel(self) -> AskedBroker:
+        return self
+
+    async def send(self, request: DescribeAclsRequest, *, timeout_s: float) -> DescribeAclsResponse:
+        self.asked.append(request.resource_type_filter)
+        if isinstance(self.error, Exception):
+            raise self.error
+        return DescribeAclsResponse(error_code=self.error, error_message=None, resources=[])
+
+
+@pytest.mark.parametrize("error", [ErrorCode.SECURITY_DISABLED, UnsupportedVersionError("no such API")])
+def test_brokers_without_authorizer_are_not_asked_for_subjects(error: ErrorCode | Exception) -> None:
+    broker = AskedBroker(error)
+    assert asyncio.run(fetch_acls(cast(Cluster, broker))) is None
+    assert broker.asked == [ResourceType.CLUSTER]
+
+
+def test_refusal_of_a_broker_is_an_error() -> None:
+    with pytest.raises(ApiError, match="CLUSTER_AUTHORIZATION_FAILED"):
+        asyncio.run(fetch_acls(cast(Cluster, AskedBroker(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))))
+    broker = AskedBroker(ErrorCode.NONE)
+    assert asyncio.run(fetch_acls(cast(Cluster, broker))) == []
+    assert broker.asked == [ResourceType.CLUSTER, ResourceType.SUBJECT]
