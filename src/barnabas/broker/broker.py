@@ -482,6 +482,7 @@ class Broker:
             folders=self._logs,
             elections=self._replication.elections,
             propagation=self._replication.propagation,
+            membership=self.membership,
             moves=self._moves,
             groups=self.groups,
             offsets=self.offsets,
@@ -562,16 +563,23 @@ class Broker:
 
     async def _apply_update(self, read: Read) -> MetadataUpdate:
         """Read the metadata store, and apply the update to topics, settings and the registration."""
-        update = await self.topics.apply_update(read)
-        changed = {path for change in update.changes for path in change.settings}
+        update = await self.topics.apply_update(functools.partial(self._read_with_acls, read))
+        changed = update.changed_settings
         if update.is_everything or any(pattern_of(path) is None for path in changed):
             await self.settings.reread()
             await self.users.reread()
         if update.is_everything or any(map(is_quota_path, changed)):
             await self.client_quotas.reread()
-        await (self.acls.load() if update.is_everything else self.acls.reread(changed))
         if update.brokers is not None:
             await self.membership.check_registration(update.brokers)
+        return update
+
+    async def _read_with_acls(self, read: Read) -> MetadataUpdate:
+        """Read the metadata store, and put changed ACLs into force. In a new session, this comes before the elections:
+        a broker leads no partition by ACLs from before the loss of its session.
+        """
+        update = await read()
+        await (self.acls.load() if update.is_everything else self.acls.reread(update.changed_settings))
         return update
 
     async def _shut_down_leadership(self) -> None:
