@@ -56,6 +56,14 @@ from barnabas.model import RecordMetadata as RecordMetadata
 from barnabas.model import TimestampType as TimestampType
 from barnabas.model import TopicPartition as TopicPartition
 from barnabas.records import Record as Record
+from barnabas.security.acls import AclBinding as AclBinding
+from barnabas.security.acls import AclEntry as AclEntry
+from barnabas.security.acls import AclFilter as AclFilter
+from barnabas.security.acls import Operation as Operation
+from barnabas.security.acls import PatternType as PatternType
+from barnabas.security.acls import Permission as Permission
+from barnabas.security.acls import ResourcePattern as ResourcePattern
+from barnabas.security.acls import ResourceType as ResourceType
 from barnabas.serialization.avro import AvroDeserializer as AvroDeserializer
 from barnabas.serialization.avro import AvroSerializer as AvroSerializer
 from barnabas.serialization.json_schema import JsonDeserializer as JsonDeserializer

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from barnabas.client.admin.topics import TopicDescription
     from barnabas.client.admin.users import UserDescription
     from barnabas.errors import ErrorCode
+    from barnabas.security.acls import AclBinding, AclFilter
 
 
 class Admin:
@@ -400,6 +401,48 @@ class Admin:
         """
         given, values = dict(entity), dict(quotas)
         self._thread.call(self._operations.alter_client_quotas(given, values, validate_only=validate_only))
+
+    # --- access control lists ---------------------------------------------------------------------------
+
+    def describe_acls(self, acl_filter: AclFilter | None = None) -> list[AclBinding]:
+        """Return the access control lists (ACLs) that match a filter, in order of their resources.
+
+        :param acl_filter: the filter, or None for all ACLs. Only a filter with the type `ResourceType.SUBJECT` finds
+            the ACLs of subjects of the schema registry.
+        :raises ApiError: SECURITY_DISABLED: the brokers have no `authorizer.class.name`; CLUSTER_AUTHORIZATION_FAILED:
+            DESCRIBE on the cluster is missing; INVALID_REQUEST.
+
+            with barnabas.Admin("localhost:9092") as admin:
+                for each in admin.describe_acls(barnabas.AclFilter(principal="User:alice")):
+                    print(each.pattern, each.entry)
+        """
+        return self._thread.call(self._operations.describe_acls(acl_filter))
+
+    def create_acls(self, bindings: Iterable[AclBinding]) -> None:
+        """Create ACLs. They are in force at all brokers within a second. An ACL that exists already stays.
+
+        :param bindings: the ACLs: resources, each with a principal, a host, an operation and a permission.
+        :raises ApiError: the error of the first refused ACL; the others exist now. SECURITY_DISABLED: the brokers have
+            no `authorizer.class.name`; CLUSTER_AUTHORIZATION_FAILED: ALTER on the cluster is missing; INVALID_REQUEST.
+        :raises ConfigurationError: an ACL is not complete; none has been created.
+
+            clicks = barnabas.ResourcePattern(barnabas.ResourceType.TOPIC, "clicks")
+            reading = barnabas.AclEntry("User:alice", "*", barnabas.Operation.READ, barnabas.Permission.ALLOW)
+            with barnabas.Admin("localhost:9092") as admin:
+                admin.create_acls([barnabas.AclBinding(clicks, reading)])
+        """
+        wanted = list(bindings)
+        self._thread.call(self._operations.create_acls(wanted))
+
+    def delete_acls(self, filters: Iterable[AclFilter]) -> dict[AclFilter, list[AclBinding]]:
+        """Delete the ACLs that match at least one filter, and return the deleted ACLs by filter.
+
+        :param filters: the filters. The empty filter `AclFilter()` deletes all ACLs, except those of subjects.
+        :raises ApiError: the error of the first refused filter; the ACLs of the others are deleted. SECURITY_DISABLED:
+            the brokers have no `authorizer.class.name`; CLUSTER_AUTHORIZATION_FAILED: ALTER on the cluster is missing.
+        """
+        wanted = list(filters)
+        return self._thread.call(self._operations.delete_acls(wanted))
 
     # --- finishing --------------------------------------------------------------------------------------
 
