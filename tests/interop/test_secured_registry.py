@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.error import SchemaRegistryError as TheirError
 
 pytest.importorskip("uvicorn")
 
@@ -280,3 +282,18 @@ def test_load_reads_schemas_of_a_secured_registry(
         load(
             topic, bootstrap=bootstrap, warehouse=tmp_path, format="avro", registry=url, registry_options={"user": "x"}
         )
+
+
+def test_client_of_confluent_uses_a_password_or_a_certificate(broker: SecuredBroker, registry: RunningRegistry) -> None:
+    given = {"url": f"https://localhost:{registry.port}", "ssl.ca.location": str(broker.certificates.ca)}
+    certificate = str(broker.certificates.client("theirs"))
+    by_password = SchemaRegistryClient({**given, "basic.auth.user.info": f"{USER}:{PASSWORD}"})
+    by_certificate = SchemaRegistryClient(
+        {**given, "ssl.certificate.location": certificate, "ssl.key.location": certificate}
+    )
+    schema = Schema('"bytes"', "AVRO")
+    assert by_password.register_schema("theirs", schema) == by_certificate.register_schema("theirs", schema)
+    stranger = SchemaRegistryClient({**given, "basic.auth.user.info": f"{USER}:wrong"})
+    with pytest.raises(TheirError, match="Unauthorized") as refused:
+        stranger.get_subjects()
+    assert refused.value.http_status_code == 401
