@@ -179,6 +179,8 @@ def test_registry_that_may_not_read_acls_refuses_all_requests(broker: SecuredBro
     revoke(client_of(broker), REGISTRY, CLUSTER)
     second = RunningRegistry(config_of(broker))
     assert ask(broker, second, MALLORY, "GET", "/subjects")[0] == 503
+    (reason,) = second.registry.not_ready()
+    assert reason.startswith("cannot read ACLs: CLUSTER_AUTHORIZATION_FAILED")
     grant(client_of(broker), *allow(REGISTRY, CLUSTER, "", Operation.DESCRIBE))
     wait_until(lambda: ask(broker, second, MALLORY, "GET", "/subjects")[0] == 200, "the registry may read ACLs")
     second.close()

@@ -127,6 +127,8 @@ class Registry:
         :raises BarnabasError: no broker responds, or the registry cannot listen on the address.
         """
         config = self._config
+        if self._acls is not None:
+            self._acls.begin()
         await asyncio.gather(self._topic.start(), self._work.start())
         self._server = HttpServer(self._answer, refusal, answer_s=ANSWER_S, tls=self._tls)
         if config.security.is_open_to_all(config.host):
@@ -159,7 +161,8 @@ class Registry:
         """Return the reasons why the registry is not ready. Thread-safe."""
         if self._rest is None:
             return [f"the registry is reading {self._config.topic}"]
-        return [f"cannot read {self._config.topic}: {error}" for error in (self._topic.failure,) if error]
+        failures = {self._config.topic: self._topic.failure, "ACLs": "" if self._acls is None else self._acls.failure}
+        return [f"cannot read {what}: {error}" for what, error in failures.items() if error]
 
     async def stop(self) -> None:
         """Finish the current requests, then stop."""

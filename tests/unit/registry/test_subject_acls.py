@@ -14,6 +14,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, DisconnectedError, ErrorCode, UnsupportedVersionError
 from barnabas.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from barnabas.registry import subject_acls
 from barnabas.registry.errors import RegistryError
 from barnabas.registry.subject_acls import AGE_S_MAX, GRACE_S, SubjectAcls, fetch_acls
 from barnabas.security.acls import AclBinding, AclEntry, Operation, Permission, ResourcePattern, ResourceType
@@ -35,11 +36,14 @@ class Brokers:
         self.bindings: list[AclBinding] | None = [READ]
         self.failure: Exception | None = None
         self.requests = 0
+        self.hangs: asyncio.Event | None = None
         self.acls = SubjectAcls(self.fetch, {ADMIN}.__contains__, self.clock)
 
     async def fetch(self) -> list[AclBinding] | None:
         self.requests += 1
         await asyncio.sleep(0)
+        if self.hangs is not None:
+            await self.hangs.wait()
         if self.failure is not None:
             raise self.failure
         return self.bindings
@@ -49,6 +53,15 @@ class Brokers:
         return authorizer is None or authorizer.allows(
             principal, "10.0.0.1", Operation.READ, ResourceType.SUBJECT, "clicks-value"
         )
+
+
+async def turns_until(is_true: Callable[[], bool]) -> None:
+    """Let other tasks run until a condition is true."""
+    for _ in range(100_000):
+        if is_true():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("the condition did not become true")
 
 
 def run(check: Callable[[Brokers], Awaitable[None]]) -> None:
@@ -108,6 +121,36 @@ def test_registry_refuses_all_requests_until_it_has_read_acls(failure: Exception
         brokers.failure = failure
         with pytest.raises(RegistryError):
             await brokers.may_read(ADMIN)
+
+    run(check)
+
+
+def test_registry_reads_acls_again_after_a_failure_without_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subject_acls, "RETRY_S", 0.0)
+
+    async def check(brokers: Brokers) -> None:
+        brokers.failure = DisconnectedError("no broker responds")
+        brokers.acls.begin()
+        await turns_until(lambda: brokers.requests >= 3)
+        assert brokers.acls.failure == "no broker responds"
+        brokers.failure = None
+        await turns_until(lambda: not brokers.acls.failure)
+        assert await brokers.may_read()
+
+    run(check)
+
+
+def test_requests_do_not_wait_for_a_broker_that_does_not_respond() -> None:
+    async def check(brokers: Brokers) -> None:
+        assert await brokers.may_read()
+        brokers.failure = DisconnectedError("no broker responds")
+        brokers.clock.advance(2)
+        assert await brokers.may_read()
+        never = asyncio.Event()
+        brokers.hangs = never
+        brokers.clock.advance(2)
+        assert await brokers.may_read()
+        never.set()
 
     run(check)
 
