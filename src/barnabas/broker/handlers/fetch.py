@@ -191,6 +191,10 @@ class FetchSession:
         self.partitions: dict[FetchKey, FollowedPartition] = {}
         self.caught_up = CaughtUp()
 
+    def is_outdated_for(self, reader: Reader | None) -> bool:
+        """Return whether a reader opened this session before the ACLs changed, so that it cannot continue."""
+        return self.reader is not None and self.reader.is_before(reader)
+
     def update(self, request: FetchRequest) -> Steps[None]:
         """Apply the changes in an incremental fetch request."""
         for number, where in enumerate(_forgotten_partitions(request)):
@@ -310,14 +314,14 @@ class FetchSessions:
 
     def _close(self, session_id: int, reader: Reader | None) -> None:
         session = self._sessions.get(session_id)
-        if session is not None and session.reader == reader:
+        if session is not None and (session.reader == reader or session.is_outdated_for(reader)):
             del self._sessions[session_id]
 
     def _continue(self, request: FetchRequest, now_s: float, reader: Reader | None) -> FetchSession:
         session = self._sessions.get(request.session_id)
         if session is not None and session.reader != reader:
-            if session.reader is not None and session.reader.is_before(reader):
-                del self._sessions[session.id]  # The ACLs have changed, so this session cannot continue.
+            if session.is_outdated_for(reader):
+                del self._sessions[session.id]
             session = None
         if session is None:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {request.session_id} does not exist")
