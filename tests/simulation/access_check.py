@@ -27,6 +27,7 @@ from barnabas.security.acls import PatternType, ResourceType
 from barnabas.security.authorizer import Acls, Authorizer
 from barnabas.security.principal import Principal
 from tests.simulation.cluster import Machine, SimulatedCluster
+from tests.simulation.ensemble import SLOW_S
 from tests.simulation.world import HOST
 
 IN_FORCE_S = 1.0
@@ -61,6 +62,7 @@ class _Contact:
     lost_since_s: float | None = None
     session_id: int | None = None
     session_since_s: float = 0.0
+    slow_until_s: float = 0.0
 
 
 class AccessCheck:
@@ -116,7 +118,9 @@ class AccessCheck:
             contact.session_id, contact.session_since_s = session_id, now_s
         is_in_contact = ensemble.reaches(host) and session_id is not None
         is_slow = bool(self._cluster.network.slow) or host.name in ensemble.slow or host.name in ensemble.deaf
-        is_well = is_in_contact and not is_slow
+        if is_slow:
+            contact.slow_until_s = now_s + SLOW_S  # an operation may be on its way
+        is_well = is_in_contact and now_s >= contact.slow_until_s
         contact.well_since_s = _since(contact.well_since_s, now_s, is_well)
         contact.lost_since_s = _since(contact.lost_since_s, now_s, not is_in_contact)
 
