@@ -136,6 +136,23 @@ def test_strangers_get_401_and_learn_nothing(broker: SecuredBroker, registry: Ru
     assert "planted-wrong" not in broker.logs.text()
 
 
+def test_stranger_is_refused_before_the_body_is_read(broker: SecuredBroker, registry: RunningRegistry) -> None:
+    context = ssl.create_default_context(cafile=str(broker.certificates.ca))
+
+    async def send(head: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", registry.port, ssl=context)
+        writer.write(b"POST /subjects/clicks-value/versions HTTP/1.1\r\nhost: x\r\n" + head + b"\r\n")
+        async with asyncio.timeout(TIMEOUT_S):
+            answer = await reader.read()
+        writer.close()
+        return answer
+
+    for head in (b"content-length: 2000000\r\n", b"transfer-encoding: chunked\r\n"):
+        answer = asyncio.run(send(head))
+        assert answer.startswith(b"HTTP/1.1 401 Unauthorized\r\n")
+        assert b"\r\nWWW-Authenticate: Basic" in answer
+
+
 def test_plain_http_at_the_https_port_is_refused(registry: RunningRegistry) -> None:
     async def send() -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", registry.port)

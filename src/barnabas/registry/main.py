@@ -130,7 +130,9 @@ class Registry:
         if self._acls is not None:
             self._acls.begin()
         await asyncio.gather(self._topic.start(), self._work.start())
-        self._server = HttpServer(self._answer, refusal, answer_s=ANSWER_S, tls=self._tls)
+        self._server = HttpServer(
+            self._answer, refusal, answer_s=ANSWER_S, tls=self._tls, refuse_head=self._refuse_head
+        )
         if config.security.is_open_to_all(config.host):
             log.warning("the registry accepts all clients without authentication (--allow-anonymous)")
         try:
@@ -149,6 +151,10 @@ class Registry:
         response = await self._rest.answer(request)
         self._answers[response.status] += 1
         return response
+
+    async def _refuse_head(self, request: Request) -> Response | None:
+        """Refuse a client that does not authenticate, before the body of its request is read."""
+        return None if self._rest is None else await self._rest.refuse_stranger(request)
 
     def collect(self) -> Iterator[Sample]:
         """Yield the metrics. Thread-safe."""

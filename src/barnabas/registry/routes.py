@@ -156,6 +156,15 @@ class RestApi:
         self._acls = acls
         self._note_refusal = note_refusal
 
+    async def refuse_stranger(self, request: Request) -> Response | None:
+        """Return the response to a client that does not authenticate; None for others."""
+        try:
+            await self._authentication.principal_of(request)
+        except RegistryError as error:
+            content_type = content_types.negotiate(request.headers.get("accept", ""))
+            return refusal(error.code, error.message, content_type or content_types.V1)
+        return None
+
     async def answer(self, request: Request) -> Response:
         """Return the response to a request; errors are also converted to responses."""
         content_type = content_types.negotiate(request.headers.get("accept", ""))
