@@ -1,0 +1,63 @@
+"""Formats of numbers, sizes and times on the pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+UNKNOWN = "-"
+
+
+def number(value: float | None) -> str:
+    """Return a number with separators.
+
+    >>> number(1234567), number(None)
+    ('1,234,567', '-')
+    """
+    return UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def size(value: float | None) -> str:
+    """Return a number of bytes.
+
+    >>> size(512), size(1536), size(3 * 1024**3), size(None)
+    ('512 B', '1.5 KiB', '3.0 GiB', '-')
+    """
+    if value is None:
+        return UNKNOWN
+    unit = 0
+    while value >= 1024 and unit < len(UNITS) - 1:
+        value /= 1024
+        unit += 1
+    return f"{value:.0f} B" if unit == 0 else f"{value:.1f} {UNITS[unit]}"
+
+
+def rate(value: float | None) -> str:
+    """Return a number per second.
+
+    >>> rate(0.25), rate(1234.5), rate(None)
+    ('0.2/s', '1,234/s', '-')
+    """
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.0f}/s" if value == 0 or abs(value) >= 10 else f"{value:.1f}/s"
+
+
+def time_of(milliseconds: float | None) -> str:
+    """Return a time in UTC.
+
+    >>> time_of(0), time_of(None)
+    ('1970-01-01 00:00:00.000', '-')
+    """
+    if milliseconds is None or milliseconds < 0:
+        return UNKNOWN
+    try:
+        found = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return UNKNOWN
+    return found.strftime("%Y-%m-%d %H:%M:%S.") + f"{found.microsecond // 1000:03d}"
+
+
+FILTERS: dict[str, Callable[[Any], str]] = {"number": number, "size": size, "rate": rate, "time": time_of}

@@ -1,0 +1,99 @@
+"""Runs one console in the foreground until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Mapping
+
+import uvicorn
+
+from barnabas.addresses import host_port
+from barnabas.clock import SYSTEM_CLOCK
+from barnabas.console.application import Console, new_application
+from barnabas.console.cluster_view import ClusterView
+from barnabas.console.config import ALL_ADDRESSES, ConsoleConfig
+from barnabas.console.guard import Guard, allowed_hosts
+from barnabas.console.sessions import Sessions
+from barnabas.errors import UnavailableError
+from barnabas.stop_signals import stop_on_signals
+
+CONNECTIONS_MAX = 200
+IDLE_S = 30
+CLOSE_S = 3
+END_OLD_S = 60.0
+
+log = logging.getLogger(__name__)
+
+
+async def serve(config: ConsoleConfig, stop: asyncio.Event) -> None:
+    """Serve the pages until `stop` is set. Print `ready URL` once the console accepts connections.
+
+    :raises UnavailableError: the address cannot be bound.
+    """
+
+    def new_view(settings: Mapping[str, str]) -> ClusterView:
+        return ClusterView(settings, SYSTEM_CLOCK)
+
+    sessions = Sessions(new_view, os.urandom, SYSTEM_CLOCK.monotonic)
+    console = Console(config, sessions)
+    listening = uvicorn.Config(
+        lambda: None,
+        config.host or ALL_ADDRESSES,
+        config.port,
+        lifespan="off",
+        log_config=None,
+        log_level=logging.ERROR,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=CONNECTIONS_MAX,
+        timeout_keep_alive=IDLE_S,
+        timeout_graceful_shutdown=CLOSE_S,
+        ssl_certfile=config.security.certfile,
+        ssl_keyfile=config.security.keyfile,
+    )
+    try:
+        sock = listening.bind_socket()
+    except SystemExit:  # uvicorn has logged the reason
+        raise UnavailableError(
+            f"cannot listen on {host_port(config.host or ALL_ADDRESSES, config.port)}; choose another with --port"
+        ) from None
+    port = sock.getsockname()[1]
+    hosts = allowed_hosts(config.host, port, config.hosts)
+    application = Guard(new_application(console), hosts, config.security.scheme)
+    listening.app = application
+    server = uvicorn.Server(listening)
+    serving = asyncio.create_task(server._serve([sock]))
+    ending = asyncio.create_task(_end_old(sessions))
+    try:
+        while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn sets no event
+            await asyncio.sleep(0.01)
+        sys.stdout.write(f"ready {config.security.scheme}://{host_port(config.host or 'localhost', port)}/\n")
+        sys.stdout.flush()
+        await asyncio.wait([serving, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        ending.cancel()
+        server.should_exit = True
+        await serving
+        await console.close()
+
+
+async def _end_old(sessions: Sessions) -> None:
+    while True:
+        await asyncio.sleep(END_OLD_S)
+        await sessions.end_old()
+
+
+def run(config: ConsoleConfig) -> int:
+    """Run a console until a signal stops it; return the exit code."""
+
+    async def serve_until_stopped() -> None:
+        stop = asyncio.Event()
+        stop_on_signals(asyncio.get_running_loop(), stop.set)
+        await serve(config, stop)
+
+    asyncio.run(serve_until_stopped())
+    return 0
