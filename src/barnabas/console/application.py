@@ -78,6 +78,8 @@ class Console:
     def __init__(self, config: ConsoleConfig, sessions: Sessions) -> None:
         self.config = config
         self.sessions = sessions
+        self.live_pages = 0
+        """The number of open live pages."""
         self._of_everybody: Session | None = None
         self._templates = Environment(
             loader=FileSystemLoader(FOLDER / "templates"),
@@ -192,7 +194,7 @@ class Console:
 
 def new_application(console: Console) -> Starlette:
     """Return the application with all routes."""
-    from barnabas.console.pages import group, groups, overview, topic, topics  # noqa: PLC0415 - they import Context
+    from barnabas.console.pages import group, groups, overview, records, topic, topics  # noqa: PLC0415 - they import Context
 
     def on_refused(_request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -209,6 +211,11 @@ def new_application(console: Console) -> Starlette:
             console.route("/topics", topics.topics),
             console.route("/topic", topic.topic),
             console.route("/topic/rate.json", topic.rate),
+            console.route("/records", records.records),
+            console.route("/records/live", records.live),
+            console.route("/record", records.record),
+            console.route("/record/value", records.value),
+            console.route("/produce", records.produce, ("GET", "POST")),
             console.route("/groups", groups.groups),
             console.route("/group", group.group),
             console.route("/group/lag.json", group.lag),

@@ -58,7 +58,8 @@ class ClusterView:
     """
 
     def __init__(self, settings: Mapping[str, str], clock: Clock) -> None:
-        self.admin = AsyncAdmin(dict(settings))
+        self.settings = dict(settings)
+        self.admin = AsyncAdmin(self.settings)
         self._clock = clock
         self._cluster = Cached(self.admin.describe_cluster, AGE_S_MAX, clock.monotonic)
         self._topics = Cached(self._fetch_topics, AGE_S_MAX, clock.monotonic)

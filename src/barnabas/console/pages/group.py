@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from urllib.parse import urlencode
 
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
 from barnabas.console.application import Context
+from barnabas.console.pages.fields import time_in_ms, whole_number
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
 EARLIEST, LATEST, TIME, OFFSET = "earliest", "latest", "time", "offset"
@@ -58,14 +58,16 @@ async def lag(context: Context) -> Response:
 
 async def reset(context: Context) -> Response:
     """Preview new offsets, and set them when the user confirms."""
-    name = context.query("name")
     fields = await context.form() if context.request.method == "POST" else dict(context.request.query_params)
+    name = fields.get("name", "")
     described = await context.view.within(context.view.admin.describe_group(name))
     offsets = await context.view.within(context.view.admin.group_offsets(name))
     topic = fields.get("topic", "")
     places = sorted(where for where in offsets if topic in ("", where.topic))
     wanted = await _wanted(context, places, fields) if fields.get("to") else {}
     if context.request.method == "POST":
+        if not wanted:
+            raise HTTPException(404, "the group has no committed offsets of these topics")
         if described.members:
             raise HTTPException(409, "the group has members; stop its consumers before you change its offsets")
         await context.view.within(context.view.admin.set_group_offsets(name, wanted))
@@ -93,20 +95,10 @@ async def _wanted(
     if to in {EARLIEST, LATEST}:
         return {where: (begins if to == EARLIEST else ends)[where] for where in places}
     if to == TIME:
-        time_ms = _time_ms(fields.get("time", ""))
+        time_ms = time_in_ms(fields.get("time", ""))
         found = await context.view.within(admin.offsets_for_times(dict.fromkeys(places, time_ms)))
         return {where: each.offset if (each := found.get(where)) is not None else ends[where] for where in places}
-    if to == OFFSET and (text := fields.get("offset", "")).isdecimal() and len(text) < 19:
-        return {where: min(max(int(text), begins[where]), ends[where]) for where in places}
+    if to == OFFSET:
+        offset = whole_number(fields.get("offset", ""), "offset")
+        return {where: min(max(offset, begins[where]), ends[where]) for where in places}
     raise HTTPException(400, "choose the new position: earliest, latest, a time, or an offset")
-
-
-def _time_ms(text: str) -> int:
-    """Return the time of a field such as 2026-11-28T17:00, in UTC.
-
-    :raises HTTPException: the text is not a time.
-    """
-    try:
-        return round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise HTTPException(400, "the time must have the form 2026-11-28T17:00") from None

@@ -3,6 +3,7 @@
 // Draw the charts of a page, and fetch new values every few seconds.
 (() => {
   const INTERVAL_MS = 5000;
+  const MIN_SPAN_S = 60;
 
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -14,7 +15,7 @@
         height: place.clientHeight - 30,
         series: [{}, { label: place.dataset.label, stroke: color("--link"), width: 2 }],
         axes: [axis, { ...axis, size: 70 }],
-        scales: { y: { range: (_chart, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+        scales: { x: { range: (_chart, low, high) => [Math.min(low ?? 0, (high ?? 0) - MIN_SPAN_S), high ?? 0] }, y: { range: (_chart, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
       },
       [[], []],
       place,
@@ -38,5 +39,62 @@
     again();
     setInterval(again, INTERVAL_MS);
     addEventListener("resize", () => chart.setSize({ width: place.clientWidth, height: place.clientHeight - 30 }));
+  }
+})();
+
+// Follow the new records of a topic.
+(() => {
+  const ROWS_MAX = 200;
+
+  function rowOf(record) {
+    const row = document.createElement("tr");
+    const link = document.createElement("a");
+    link.href = record.link;
+    link.textContent = record.where;
+    const place = document.createElement("td");
+    place.append(link);
+    row.append(place);
+    for (const text of [record.time, record.key, record.value]) {
+      const cell = document.createElement("td");
+      const content = document.createElement("bdi");
+      content.className = "data";
+      content.textContent = text;
+      cell.append(content);
+      row.append(cell);
+    }
+    return row;
+  }
+
+  function show(body, message) {
+    const { records, skipped } = JSON.parse(message.data);
+    for (const record of records) body.prepend(rowOf(record));
+    while (body.rows.length > ROWS_MAX) body.lastElementChild.remove();
+    if (skipped > 0) {
+      const row = document.createElement("tr");
+      const cell = document.createElement("td");
+      cell.colSpan = 4;
+      cell.textContent = `${skipped} more records are not shown`;
+      row.append(cell);
+      body.prepend(row);
+    }
+  }
+
+  for (const section of document.querySelectorAll("[data-live]")) {
+    const button = section.querySelector("button");
+    const log = section.querySelector("[role=log]");
+    const body = section.querySelector("tbody");
+    let source = null;
+    button.addEventListener("click", () => {
+      if (source) {
+        source.close();
+        source = null;
+      } else {
+        source = new EventSource(section.dataset.live);
+        source.addEventListener("message", (message) => show(body, message));
+        log.hidden = false;
+      }
+      button.setAttribute("aria-pressed", String(source !== null));
+      button.textContent = source ? "Stop" : "Follow new records";
+    });
   }
 })();

@@ -1,0 +1,222 @@
+"""The records of a topic: browsing, filters, one record in full, and the live tail."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+
+from barnabas.client.consumer.async_consumer import AsyncConsumer
+from barnabas.client.producer.async_producer import AsyncProducer
+from barnabas.clock import SYSTEM_CLOCK
+from barnabas.console.application import Context
+from barnabas.console.formats import time_of
+from barnabas.console.pages.fields import time_in_ms, whole_number
+from barnabas.console.record_search import RECORDS_MAX, Filter, search
+from barnabas.console.record_text import shown, visible
+from barnabas.model import TopicPartition
+
+DEFAULT_LIMIT = 50
+FROM_END, FROM_BEGINNING, FROM_OFFSET, FROM_TIME = "end", "beginning", "offset", "time"
+FIELDS = ("partition", "offset", "time", "key", "value", "header", "path", "equals")
+LIVE_PAGES_MAX = 100
+LIVE_RECORDS_PER_S = 20
+LIVE_CHARACTERS_MAX = 300
+WHOLE_CHARACTERS_MAX = 1_000_000
+
+
+async def records(context: Context) -> Response:
+    """Show records, or only the form if the user has not asked for any yet."""
+    topic = context.query("topic")
+    fields = {name: context.query(name) for name in FIELDS}
+    fields["from"] = context.query("from", FROM_END)
+    limit = min(max(whole_number(context.query("limit") or str(DEFAULT_LIMIT), "limit"), 1), RECORDS_MAX)
+    places = await _places(context, topic, fields["partition"])
+    begins, ends = await asyncio.gather(
+        context.view.within(context.view.admin.beginning_offsets(places)),
+        context.view.within(context.view.admin.end_offsets(places)),
+    )
+    wanted = Filter(fields["key"], fields["value"], fields["header"], fields["path"], fields["equals"])
+    newest_first = fields["from"] == FROM_END
+    starts = await _starts(context, fields, begins, ends, limit, is_filtered=not wanted.is_empty)
+    found = await search(
+        context.view, context.view.settings, starts, ends, wanted, limit, SYSTEM_CLOCK, newest_first=newest_first
+    )
+    rows = [(record, shown(record.key, characters_max=200), shown(record.value)) for record in found.records]
+    return context.page(
+        "_records.html" if context.is_partial else "records.html",
+        title=f"Records of {topic}",
+        topic=topic,
+        partitions=sorted(where.partition for where in await _places(context, topic, "")),
+        rows=rows,
+        found=found,
+        fields=fields,
+        limit=limit,
+        command=_command(context, topic, fields, limit),
+    )
+
+
+async def record(context: Context) -> Response:
+    """Show one record in full."""
+    one = await _one(context)
+    headers = [(visible(name), shown(value)) for name, value in one.headers]
+    return context.page(
+        "record.html",
+        title=f"{one.topic}-{one.partition} at {one.offset}",
+        record=one,
+        key=shown(one.key, characters_max=WHOLE_CHARACTERS_MAX),
+        value=shown(one.value, characters_max=WHOLE_CHARACTERS_MAX),
+        headers=headers,
+        query=urlencode({"topic": one.topic, "partition": one.partition, "offset": one.offset}),
+    )
+
+
+async def value(context: Context) -> Response:
+    """Return the bytes of a value as a file."""
+    one = await _one(context)
+    name = f"{one.topic}-{one.partition}-{one.offset}.bin"
+    headers = {"content-disposition": f'attachment; filename="{name}"'}
+    return Response(one.value or b"", media_type="application/octet-stream", headers=headers)
+
+
+async def live(context: Context) -> Response:
+    """Stream new records as server-sent events, until the page is closed."""
+    topic = context.query("topic")
+    places = await _places(context, topic, context.query("partition"))
+    if context.console.live_pages >= LIVE_PAGES_MAX:
+        raise HTTPException(503, f"the console serves at most {LIVE_PAGES_MAX} live pages; close one and try again")
+    return StreamingResponse(_events(context, places), media_type="text/event-stream")
+
+
+async def produce(context: Context) -> Response:
+    """Show the form for a record, or send the record."""
+    topic = context.query("topic")
+    if context.request.method != "POST":
+        await _places(context, topic, "")
+        return context.page("produce.html", title=f"Produce to {topic}", topic=topic)
+    form = await context.form()
+    topic = form.get("topic", "")
+    partition = None if not form.get("partition") else whole_number(form["partition"], "partition")
+    headers = _headers(form.get("headers", ""))
+    key = form.get("key", "").encode() or None
+    async with AsyncProducer(dict(context.view.settings)) as producer:
+        content = None if form.get("null") else form.get("value", "").replace("\r\n", "\n").encode()
+        delivery = await producer.send(topic, content, key=key, partition=partition, headers=headers)
+        sent = await context.view.within(_delivered(delivery))
+    query = urlencode({"topic": sent.topic, "partition": sent.partition, "offset": sent.offset})
+    return RedirectResponse(f"/record?{query}", 303)
+
+
+async def _delivered(delivery: Any) -> Any:
+    return await delivery
+
+
+async def _events(context: Context, places: list[TopicPartition]) -> AsyncIterator[str]:
+    context.console.live_pages += 1
+    try:
+        consumer = AsyncConsumer(dict(context.view.settings), auto_offset_reset="latest", enable_auto_commit=False)
+        async with consumer:
+            consumer.assign(places)
+            consumer.seek_to_end()
+            while True:
+                polled = await consumer.poll(max_records=500, timeout_s=1.0)
+                shown_records = polled[-LIVE_RECORDS_PER_S:]
+                yield _event([_line(each) for each in shown_records], len(polled) - len(shown_records))
+                await asyncio.sleep(1.0 if polled else 0.0)
+    finally:
+        context.console.live_pages -= 1
+
+
+def _event(lines: list[dict[str, str]], skipped: int) -> str:
+    return f"data: {json.dumps({'records': lines, 'skipped': skipped})}\n\n"
+
+
+def _line(record: Any) -> dict[str, str]:
+    return {
+        "where": f"{record.partition}:{record.offset}",
+        "time": time_of(record.timestamp_ms),
+        "key": shown(record.key, characters_max=100).text,
+        "value": shown(record.value, characters_max=LIVE_CHARACTERS_MAX).text,
+        "link": "/record?" + urlencode({"topic": record.topic, "partition": record.partition, "offset": record.offset}),
+    }
+
+
+async def _places(context: Context, topic: str, partition: str) -> list[TopicPartition]:
+    """Return the partitions that a request names.
+
+    :raises ApiError: the topic does not exist, or the user may not see it.
+    """
+    (described,) = await context.view.within(context.view.admin.describe_topics([topic]))
+    numbers = [each.partition for each in described.partitions]
+    if partition:
+        number = whole_number(partition, "partition")
+        if number not in numbers:
+            raise HTTPException(404, f"topic {topic} has no partition {number}")
+        numbers = [number]
+    return [TopicPartition(topic, number) for number in numbers]
+
+
+async def _starts(
+    context: Context,
+    fields: Mapping[str, str],
+    begins: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    limit: int,
+    *,
+    is_filtered: bool,
+) -> dict[TopicPartition, int]:
+    """Return the offsets at which a search begins."""
+    kind = fields["from"]
+    if kind == FROM_END:
+        back = 20_000 if is_filtered else limit
+        return {where: max(begin, ends[where] - back) for where, begin in begins.items()}
+    if kind == FROM_OFFSET:
+        offset = whole_number(fields["offset"], "offset")
+        return {where: min(max(begin, offset), ends[where]) for where, begin in begins.items()}
+    if kind == FROM_TIME:
+        time_ms = time_in_ms(fields["time"])
+        found = await context.view.within(context.view.admin.offsets_for_times(dict.fromkeys(begins, time_ms)))
+        return {where: each.offset if (each := found.get(where)) is not None else ends[where] for where in begins}
+    return dict(begins)
+
+
+async def _one(context: Context) -> Any:
+    """Return the record that a request names.
+
+    :raises HTTPException: there is no such record.
+    """
+    topic, partition = context.query("topic"), context.query("partition") or "0"
+    offset = whole_number(context.query("offset"), "offset")
+    (where,) = await _places(context, topic, partition)
+    view, first, end = context.view, {where: offset}, {where: offset + 1}
+    found = await search(view, view.settings, first, end, Filter(), 1, SYSTEM_CLOCK, newest_first=False)
+    if not found.records or found.records[0].offset != offset:
+        raise HTTPException(404, f"there is no record at offset {offset} of {where}")
+    return found.records[0]
+
+
+def _command(context: Context, topic: str, fields: Mapping[str, str], limit: int) -> str:
+    """Return the command that shows the same records."""
+    words = ["barnabas", "consume", topic, "-b", context.console.config.bootstrap]
+    if fields["partition"]:
+        words += ["-p", fields["partition"]]
+    position = {FROM_OFFSET: fields["offset"], FROM_TIME: f"s@{fields['time']}", FROM_END: f"-{limit}"}
+    return shlex.join([*words, "-o", position.get(fields["from"], "beginning"), "-c", str(limit), "-e"])
+
+
+def _headers(text: str) -> list[tuple[str, bytes]]:
+    """Return headers from lines such as `name: value`."""
+    found = []
+    for line in text.splitlines():
+        name, colon, content = line.partition(":")
+        if line.strip() and not colon:
+            raise HTTPException(400, "write each header as: name: value")
+        if colon:
+            found.append((name.strip(), content.strip().encode()))
+    return found

@@ -1,0 +1,252 @@
+"""The console beside a real broker: its pages, changes, live records, and what it refuses."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+import barnabas as client
+from tests.support.broker_process import BrokerProcess
+from tests.support.ports import free_port
+from tests.support.reading import TIMEOUT_S, wait_until
+from tests.support.secured_broker import PASSWORD, USER, secured_broker
+
+HOSTILE = [
+    b"<script>alert(1)</script>",
+    b"\"'><img src=x onerror=alert(1)>",
+    b"a\x00\x1b[31m",
+    "\u202eright to left".encode(),
+    b"\xff\xfe",
+    json.dumps({"<b>": "<i>", "user": {"id": 7}}).encode(),
+    b"[" * 300 + b"]" * 300,
+    b"x" * 900_000,
+    None,
+]
+
+
+@dataclass
+class Console:
+    """A running console."""
+
+    port: int
+
+    def get(self, path: str, **headers: str) -> tuple[int, str, http.client.HTTPMessage]:
+        return self.ask("GET", path, None, **headers)
+
+    def ask(self, method: str, path: str, body: str | None, **headers: str) -> tuple[int, str, http.client.HTTPMessage]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
+        with contextlib.closing(connection):
+            connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+            response = connection.getresponse()
+            return response.status, response.read().decode(), response.headers
+
+    def post(self, path: str, fields: dict[str, str], **headers: str) -> tuple[int, str, http.client.HTTPMessage]:
+        own = {"origin": f"http://127.0.0.1:{self.port}", "content_type": "application/x-www-form-urlencoded"}
+        return self.ask("POST", path, urlencode(fields), **{**own, **headers})
+
+    def page(self, path: str, **headers: str) -> str:
+        status, text, _ = self.get(path, **headers)
+        assert status == 200, text
+        return text
+
+
+@contextlib.contextmanager
+def running_console(bootstrap: str, *options: str) -> Iterator[Console]:
+    port = free_port()
+    command = [sys.executable, "-m", "barnabas.cli.main", "console", "-b", bootstrap, "--port", str(port), *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout
+        assert process.stdout.readline() == f"ready http://127.0.0.1:{port}/\n"
+        yield Console(port)
+    finally:
+        process.terminate()
+        assert process.wait(TIMEOUT_S) == 0
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    running = BrokerProcess(tmp_path_factory.mktemp("console") / "data")
+    running.start()
+    try:
+        with client.Admin(running.bootstrap) as admin:
+            admin.create_topic("clicks", 2)
+            admin.create_topic("views.of.pages", 3)
+        with client.Producer(running.bootstrap) as producer:
+            for number, value in enumerate(HOSTILE):
+                producer.send("clicks", value, key=b"k%d" % number, partition=0, headers=[("<h>", b"<v>")])
+        with client.Consumer(running.bootstrap, group="readers/<1>", auto_offset_reset="earliest") as consumer:
+            consumer.subscribe("clicks")
+            while not consumer.poll(max_records=2, timeout_s=TIMEOUT_S):
+                pass
+            consumer.commit()
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.fixture(scope="module")
+def console(broker: BrokerProcess) -> Iterator[Console]:
+    with running_console(broker.bootstrap, "--allow-changes") as running:
+        yield running
+
+
+def test_pages_show_the_cluster(console: Console, broker: BrokerProcess) -> None:
+    assert broker.bootstrap in console.page("/")
+    topics = console.page("/topics?filter=views")
+    assert "views.of.pages" in topics
+    assert "/topic?name=clicks" not in topics
+    assert "retention.ms" in console.page("/topic?name=clicks")
+    group = "/group?" + urlencode({"name": "readers/<1>"})
+    assert "readers/&lt;1&gt;" in console.page(group)
+    part = console.page("/topics?sort=partitions&order=desc", hx_request="true")
+    assert "<html" not in part
+    assert part.index("views.of.pages") < part.index("clicks")
+
+
+def test_lag_and_rates_are_sampled(console: Console) -> None:
+    def has_samples() -> bool:
+        lag = json.loads(console.page("/group/lag.json?" + urlencode({"name": "readers/<1>"})))
+        return len(lag["values"]) >= 1 and len(lag["times"]) == len(lag["values"])
+
+    wait_until(has_samples, "the lag is sampled")
+
+
+def test_hostile_records_are_text(console: Console) -> None:
+    page = console.page("/records?topic=clicks&from=beginning")
+    assert "<script>alert" not in page
+    assert "<img" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    for character in ("\x00", "\x1b", "\u202e"):
+        assert character not in page
+    assert len(page) < 200_000
+    for offset, value in enumerate(HOSTILE):
+        one = console.page(f"/record?topic=clicks&partition=0&offset={offset}")
+        assert "<script>alert" not in one
+        assert "&lt;h&gt;" in one
+        status, _, headers = console.ask("HEAD", f"/record/value?topic=clicks&partition=0&offset={offset}", None)
+        assert (status, headers["content-type"]) == (200, "application/octet-stream")
+        assert headers["content-length"] == str(len(value or b""))
+
+
+def test_records_are_found_by_their_content(console: Console) -> None:
+    assert "1 records" in console.page("/records?topic=clicks&from=beginning&path=user.id&equals=7")
+    assert "1 records" in console.page("/records?topic=clicks&from=beginning&key=k3")
+    assert "0 records" in console.page("/records?topic=clicks&from=beginning&value=nowhere")
+    assert "barnabas consume clicks" in console.page("/records?topic=clicks&partition=0&from=offset&offset=2")
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/topic?name=absent", 404),
+        ("/records?topic=absent", 404),
+        ("/records?topic=clicks&partition=9", 404),
+        ("/records?topic=clicks&from=offset&offset=x", 400),
+        ("/records?topic=clicks&from=time&time=x", 400),
+        ("/records?topic=clicks&limit=-1", 400),
+        ("/record?topic=clicks&partition=0&offset=99999", 404),
+        ("/nowhere", 404),
+        ("/static/../config.py", 404),
+        ("/static/%2e%2e/config.py", 404),
+        ("/topics?page=99999999999&sort=nothing", 200),
+    ],
+    ids=range(11),
+)
+def test_wrong_input_is_answered_in_words(console: Console, path: str, status: int) -> None:
+    found, text, headers = console.get(path)
+    assert found == status
+    assert "Traceback" not in text
+    assert "content-security-policy" in headers
+
+
+def token_of(page: str) -> str:
+    found = re.search(r'name="token" value="([0-9a-f]+)"', page)
+    assert found
+    return found[1]
+
+
+def test_produced_record_is_shown(console: Console) -> None:
+    token = token_of(console.page("/produce?topic=clicks"))
+    fields = {"token": token, "topic": "clicks", "key": "me", "value": "hello", "partition": "1", "headers": "a: b"}
+    status, _, headers = console.post("/produce", fields)
+    assert status == 303
+    assert "hello" in console.page(headers["location"])
+
+
+def test_offsets_are_reset_after_a_preview(console: Console) -> None:
+    name = {"name": "readers/<1>"}
+    preview = console.page("/group/reset?" + urlencode({**name, "to": "latest"}))
+    assert "Set these offsets" in preview
+    fields = {**name, "token": token_of(preview), "to": "latest"}
+    assert console.post("/group/reset", fields)[0] == 303
+    with client.Admin(f"127.0.0.1:{console_broker_port(console)}") as admin:
+        ends = admin.end_offsets([("clicks", 0), ("clicks", 1)])
+        offsets = admin.group_offsets("readers/<1>")
+    assert {where: each.offset for where, each in offsets.items()} == {where: ends[where] for where in offsets}
+
+
+def console_broker_port(console: Console) -> str:
+    found = re.search(r'class="where"[^>]*>127\.0\.0\.1:(\d+)<', console.page("/"))
+    assert found
+    return found[1]
+
+
+def test_changes_need_the_token_and_the_origin(console: Console) -> None:
+    fields = {"topic": "clicks", "value": "x"}
+    assert console.post("/produce", fields)[0] == 403
+    token = token_of(console.page("/produce?topic=clicks"))
+    assert console.post("/produce", {**fields, "token": token}, origin="http://evil.example")[0] == 403
+    assert console.get("/", host="evil.example")[0] == 403
+
+
+def test_changes_are_refused_without_permission(broker: BrokerProcess) -> None:
+    with running_console(broker.bootstrap) as console:
+        token = token_of(console.page("/produce?topic=clicks"))
+        status, text, _ = console.post("/produce", {"token": token, "topic": "clicks", "value": "x"})
+        assert (status, "--allow-changes" in text) == (403, True)
+
+
+def test_new_records_are_streamed(console: Console, broker: BrokerProcess) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", console.port, timeout=TIMEOUT_S)
+    with contextlib.closing(connection), client.Producer(broker.bootstrap) as producer:
+        connection.request("GET", "/records/live?topic=views.of.pages")
+        response = connection.getresponse()
+        assert response.headers["content-type"].startswith("text/event-stream")
+        response.readline()  # the first event tells that the page follows the topic
+        producer.send("views.of.pages", b"<live>").result()
+        found: list[dict[str, str]] = []
+        while not found:
+            line = response.readline().decode()
+            if line.startswith("data: "):
+                found = json.loads(line[6:])["records"]
+    assert found[0]["value"] == "<live>"
+
+
+def test_users_sign_in_and_out(tmp_path: Path) -> None:
+    with secured_broker(tmp_path) as broker:
+        settings = ["-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=SCRAM-SHA-256"]
+        with running_console(broker.address("SASL_PLAINTEXT"), *settings) as console:
+            assert console.get("/")[0] == 303
+            status, text, _ = console.post("/sign-in", {"user": USER, "password": "wrong"})
+            assert (status, "reject" in text, "wrong" in text.replace("or password", "")) == (403, True, False)
+            status, _, headers = console.post("/sign-in", {"user": USER, "password": PASSWORD})
+            assert status == 303
+            cookie = headers["set-cookie"]
+            assert "httponly" in cookie.lower()
+            assert "samesite=strict" in cookie.lower()
+            session = cookie.split(";")[0]
+            assert USER in console.page("/", cookie=session)
+            assert PASSWORD not in console.page("/", cookie=session)
+            assert console.post("/sign-out", {}, cookie=session)[0] == 303
+            assert console.get("/", cookie=session)[0] == 303
