@@ -28,8 +28,10 @@ KINDS = BINARY | {
     *(
         "",
         ".cfg",
+        ".css",
         ".env",
         ".go",
+        ".html",
         ".in",
         ".java",
         ".js",
@@ -41,6 +43,7 @@ KINDS = BINARY | {
         ".pyx",
         ".service",
         ".sh",
+        ".svg",
     ),
     *(".toml", ".typed", ".yaml"),
 }

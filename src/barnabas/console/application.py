@@ -1,200 +1,24 @@
-"""The routes of the console, and what all pages share."""
+"""The routes of the console."""
 
 from __future__ import annotations
 
-import hmac
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
-from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from barnabas.console.config import ConsoleConfig
-from barnabas.console.formats import FILTERS
-from barnabas.console.sessions import SESSION_S_MAX, Session, Sessions
-from barnabas.errors import ApiError, AuthenticationError, BarnabasError, ErrorCode
-
-FOLDER = Path(__file__).parent
-COOKIE = "barnabas-console"
-FORM_BYTES_MAX = 2 * 1024 * 1024
-"""The maximum size of a form. A record that the console produces is at most 1 MiB."""
+from barnabas.console.context import FOLDER, Console
+from barnabas.console.pages import group, groups, overview, records, topic, topics
 
 log = logging.getLogger(__name__)
-
-Page = Callable[["Context"], Awaitable[Response]]
-
-
-class Context:
-    """A request of a signed-in user.
-
-    :ivar view: the user's view of the cluster.
-    """
-
-    def __init__(self, request: Request, session: Session, console: Console) -> None:
-        self.request = request
-        self.session = session
-        self.view = session.view
-        self.console = console
-
-    @property
-    def is_partial(self) -> bool:
-        """True if a script asks for a part of the page."""
-        return bool(self.request.headers.get("hx-request") == "true")
-
-    def query(self, name: str, default: str = "") -> str:
-        """Return a parameter of the query."""
-        return str(self.request.query_params.get(name, default))
-
-    def page(self, template: str, status: int = 200, **values: Any) -> Response:
-        """Return a page."""
-        return self.console.render(template, status, self.session, **values)
-
-    def json(self, value: Any) -> Response:
-        return JSONResponse(value)
-
-    async def form(self) -> Mapping[str, str]:
-        """Return the fields of a form that the user has sent from a page of this session.
-
-        :raises HTTPException: changes are not allowed, or the form is from another session.
-        """
-        form = await self.console.fields_of(self.request)
-        if not hmac.compare_digest(form.get("token", ""), self.session.token):
-            raise HTTPException(403, "this form belongs to an earlier session; reload the page")
-        if not self.console.config.allow_changes:
-            raise HTTPException(403, "this console is read-only; start it with --allow-changes")
-        return form
-
-
-class Console:
-    """The console: its sessions, and its templates."""
-
-    def __init__(self, config: ConsoleConfig, sessions: Sessions) -> None:
-        self.config = config
-        self.sessions = sessions
-        self.live_pages = 0
-        """The number of open live pages."""
-        self._of_everybody: Session | None = None
-        self._templates = Environment(
-            loader=FileSystemLoader(FOLDER / "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._templates.filters.update(FILTERS)
-
-    def render(self, template: str, status: int = 200, session: Session | None = None, **values: Any) -> Response:
-        """Return a page."""
-        text = self._templates.get_template(template).render(
-            session=session,
-            signs_in=self.config.signs_in,
-            allows_changes=self.config.allow_changes,
-            bootstrap=self.config.bootstrap,
-            **values,
-        )
-        return HTMLResponse(text, status)
-
-    async def session_of(self, request: Request) -> Session | None:
-        """Return the session of a request; None if the user has to sign in.
-
-        :raises BarnabasError: no broker can be reached.
-        """
-        if self.config.signs_in:
-            return self.sessions.find(request.cookies.get(COOKIE, ""))
-        found = None if self._of_everybody is None else self.sessions.find(self._of_everybody.id)
-        if found is None:
-            settings = {**self.config.settings, "bootstrap.servers": self.config.bootstrap}
-            found = self._of_everybody = await self.sessions.begin("", settings)
-        return found
-
-    async def fields_of(self, request: Request) -> dict[str, str]:
-        """Return the fields of a form.
-
-        :raises HTTPException: the form is too large.
-        """
-        length = request.headers.get("content-length", "")
-        if not length.isdigit() or int(length) > FORM_BYTES_MAX:
-            raise HTTPException(413, f"a form has at most {FORM_BYTES_MAX} bytes")
-        async with request.form(max_files=0, max_fields=50, max_part_size=FORM_BYTES_MAX) as form:
-            return {name: value for name, value in form.items() if isinstance(value, str)}
-
-    def route(self, path: str, page: Page, methods: tuple[str, ...] = ("GET",)) -> Route:
-        """Return the route of a page for signed-in users."""
-
-        async def handle(request: Request) -> Response:
-            try:
-                session = await self.session_of(request)
-                if session is None:
-                    return RedirectResponse("/sign-in", 303)
-                return await page(Context(request, session, self))
-            except (BarnabasError, TimeoutError) as error:
-                return self._failure(error)
-
-        return Route(path, handle, methods=list(methods))
-
-    def _failure(self, error: BarnabasError | TimeoutError) -> Response:
-        code = error.code if isinstance(error, ApiError) else None
-        status = 502
-        if code is not None and code.name.endswith("AUTHORIZATION_FAILED"):
-            status = 403
-        elif code in {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND}:
-            status = 404
-        text = "the brokers did not answer in time" if isinstance(error, TimeoutError) else str(error)
-        return self.render("error.html", status, title="Error", text=text)
-
-    # -- sign in and out ---------------------------------------------------------------------------------------
-
-    async def sign_in(self, request: Request) -> Response:
-        """Show the form, or sign a user in."""
-        if not self.config.signs_in:
-            return RedirectResponse("/", 303)
-        if request.method != "POST":
-            return self.render("sign_in.html", error="", user="")
-        form = await self.fields_of(request)
-        user, password = form.get("user", ""), form.get("password", "")
-        settings = {**self.config.settings_of(user, password), "bootstrap.servers": self.config.bootstrap}
-        try:
-            session = await self.sessions.begin(user, settings)
-        except AuthenticationError:
-            return self.render("sign_in.html", 403, error="The brokers reject this user name or password.", user=user)
-        except (BarnabasError, TimeoutError):
-            log.warning("cannot sign in a user: no broker answers at %s", self.config.bootstrap)
-            return self.render("sign_in.html", 502, error="No broker answers. Try again later.", user=user)
-        response = RedirectResponse("/", 303)
-        response.set_cookie(
-            COOKIE,
-            session.id,
-            max_age=round(SESSION_S_MAX),
-            httponly=True,
-            samesite="strict",
-            secure=self.config.security.tls is not None,
-        )
-        return response
-
-    async def sign_out(self, request: Request) -> Response:
-        """End the session of a user."""
-        session = self.sessions.find(request.cookies.get(COOKIE, ""))
-        if session is not None:
-            await self.sessions.end(session)
-        response = RedirectResponse("/sign-in" if self.config.signs_in else "/", 303)
-        response.delete_cookie(COOKIE)
-        return response
-
-    async def close(self) -> None:
-        """End all sessions."""
-        await self.sessions.close()
 
 
 def new_application(console: Console) -> Starlette:
     """Return the application with all routes."""
-    from barnabas.console.pages import group, groups, overview, records, topic, topics  # noqa: PLC0415 - they import Context
 
     def on_refused(_request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -206,20 +30,20 @@ def new_application(console: Console) -> Starlette:
 
     return Starlette(
         routes=[
-            console.route("/", overview.overview),
-            console.route("/overview/figures", overview.figures),
-            console.route("/topics", topics.topics),
-            console.route("/topic", topic.topic),
-            console.route("/topic/rate.json", topic.rate),
-            console.route("/records", records.records),
-            console.route("/records/live", records.live),
-            console.route("/record", records.record),
-            console.route("/record/value", records.value),
-            console.route("/produce", records.produce, ("GET", "POST")),
-            console.route("/groups", groups.groups),
-            console.route("/group", group.group),
-            console.route("/group/lag.json", group.lag),
-            console.route("/group/reset", group.reset, ("GET", "POST")),
+            Route("/", console.handler(overview.overview)),
+            Route("/overview/figures", console.handler(overview.figures)),
+            Route("/topics", console.handler(topics.topics)),
+            Route("/topic", console.handler(topic.topic)),
+            Route("/topic/rate.json", console.handler(topic.rate)),
+            Route("/records", console.handler(records.records)),
+            Route("/records/live", console.handler(records.live)),
+            Route("/record", console.handler(records.record)),
+            Route("/record/value", console.handler(records.value)),
+            Route("/produce", console.handler(records.produce), methods=["GET", "POST"]),
+            Route("/groups", console.handler(groups.groups)),
+            Route("/group", console.handler(group.group)),
+            Route("/group/lag.json", console.handler(group.lag)),
+            Route("/group/reset", console.handler(group.reset), methods=["GET", "POST"]),
             Route("/sign-in", console.sign_in, methods=["GET", "POST"]),
             Route("/sign-out", console.sign_out, methods=["POST"]),
             Mount("/static", StaticFiles(directory=FOLDER / "static")),

@@ -1,4 +1,4 @@
-"""What protects all pages: the headers of responses, the allowed hosts, and the origin of changes."""
+"""The protection of all pages: the headers of responses, the allowed hosts, and the origin of changes."""
 
 from __future__ import annotations
 

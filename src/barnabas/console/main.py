@@ -12,9 +12,10 @@ import uvicorn
 
 from barnabas.addresses import host_port
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.console.application import Console, new_application
+from barnabas.console.application import new_application
 from barnabas.console.cluster_view import ClusterView
 from barnabas.console.config import ALL_ADDRESSES, ConsoleConfig
+from barnabas.console.context import Console
 from barnabas.console.guard import Guard, allowed_hosts
 from barnabas.console.sessions import Sessions
 from barnabas.errors import UnavailableError

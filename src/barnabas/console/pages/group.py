@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
-from barnabas.console.application import Context
+from barnabas.console.context import Context
 from barnabas.console.pages.fields import time_in_ms, whole_number
 from barnabas.model import OffsetAndMetadata, TopicPartition
 

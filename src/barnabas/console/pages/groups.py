@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from starlette.responses import Response
 
-from barnabas.console.application import Context
+from barnabas.console.context import Context
 from barnabas.console.pages.listing import listing
 
 

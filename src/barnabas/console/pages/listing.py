@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
-from barnabas.console.application import Context
+from barnabas.console.context import Context
 
 T = TypeVar("T")
 ROWS_PER_PAGE = 200

@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from barnabas.console.application import Context
+from barnabas.console.context import Context
 from barnabas.model import Node
 
 

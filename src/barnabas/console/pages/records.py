@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from barnabas.client.consumer.async_consumer import AsyncConsumer
 from barnabas.client.producer.async_producer import AsyncProducer
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.console.application import Context
+from barnabas.console.context import LIVE_PAGES_MAX, Context
 from barnabas.console.formats import time_of
 from barnabas.console.pages.fields import time_in_ms, whole_number
 from barnabas.console.record_search import RECORDS_MAX, Filter, search
@@ -25,7 +25,6 @@ from barnabas.model import TopicPartition
 DEFAULT_LIMIT = 50
 FROM_END, FROM_BEGINNING, FROM_OFFSET, FROM_TIME = "end", "beginning", "offset", "time"
 FIELDS = ("partition", "offset", "time", "key", "value", "header", "path", "equals")
-LIVE_PAGES_MAX = 100
 LIVE_RECORDS_PER_S = 20
 LIVE_CHARACTERS_MAX = 300
 WHOLE_CHARACTERS_MAX = 1_000_000
@@ -89,7 +88,7 @@ async def live(context: Context) -> Response:
     """Stream new records as server-sent events, until the page is closed."""
     topic = context.query("topic")
     places = await _places(context, topic, context.query("partition"))
-    if context.console.live_pages >= LIVE_PAGES_MAX:
+    if context.console.live_pages.is_full:
         raise HTTPException(503, f"the console serves at most {LIVE_PAGES_MAX} live pages; close one and try again")
     return StreamingResponse(_events(context, places), media_type="text/event-stream")
 
@@ -118,8 +117,7 @@ async def _delivered(delivery: Any) -> Any:
 
 
 async def _events(context: Context, places: list[TopicPartition]) -> AsyncIterator[str]:
-    context.console.live_pages += 1
-    try:
+    with context.console.live_pages:
         consumer = AsyncConsumer(dict(context.view.settings), auto_offset_reset="latest", enable_auto_commit=False)
         async with consumer:
             consumer.assign(places)
@@ -129,8 +127,6 @@ async def _events(context: Context, places: list[TopicPartition]) -> AsyncIterat
                 shown_records = polled[-LIVE_RECORDS_PER_S:]
                 yield _event([_line(each) for each in shown_records], len(polled) - len(shown_records))
                 await asyncio.sleep(1.0 if polled else 0.0)
-    finally:
-        context.console.live_pages -= 1
 
 
 def _event(lines: list[dict[str, str]], skipped: int) -> str:
@@ -195,6 +191,8 @@ async def _one(context: Context) -> Any:
     offset = whole_number(context.query("offset"), "offset")
     (where,) = await _places(context, topic, partition)
     view, first, end = context.view, {where: offset}, {where: offset + 1}
+    if offset >= (await view.within(view.admin.end_offsets([where])))[where]:
+        raise HTTPException(404, f"{where} ends before offset {offset}")
     found = await search(view, view.settings, first, end, Filter(), 1, SYSTEM_CLOCK, newest_first=False)
     if not found.records or found.records[0].offset != offset:
         raise HTTPException(404, f"there is no record at offset {offset} of {where}")

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from barnabas.client.admin.configs import ConfigSetting
 from barnabas.client.admin.topics import TopicDescription
-from barnabas.console.application import Context
+from barnabas.console.context import Context
 from barnabas.errors import ApiError, BarnabasError
 from barnabas.model import TopicPartition
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from barnabas.console.application import Context
+from barnabas.console.context import Context
 from barnabas.console.pages.listing import listing
 
 KEYS = {
