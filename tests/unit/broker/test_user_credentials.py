@@ -236,6 +236,12 @@ def test_user_named_twice_in_a_description_has_one_result(tree: EmbeddedMetadata
     }
 
 
+def test_description_without_names_has_all_users(tree: EmbeddedMetadataStore) -> None:
+    users = users_of(tree)
+    assert altered(users, upsertion()) == {"alice": None}
+    assert described(users) == {"alice": [ErrorCode.NONE]}
+
+
 class ComparedName(str):
     """A name that counts its comparisons with other names."""
 

@@ -20,13 +20,15 @@ from barnabas.protocol.messages.describe_user_scram_credentials import (
 def describe_user_scram_credentials(
     users: UserCredentials, super_users: SuperUsers, request: DescribeUserScramCredentialsRequest, call: Call
 ) -> DescribeUserScramCredentialsResponse:
-    """Describe the named users, or all users. As in Kafka, a user that is named twice has one result."""
+    """Describe the named users, or all users if the request names none. As in Kafka, a user that is named twice has one
+    result.
+    """
     if not super_users.may_administer(call.connection.principal):
         return DescribeUserScramCredentialsResponse(
             error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message="only super.users manage users"
         )
     known = users.users()
-    named = Counter(sorted(known) if request.users is None else (each.name for each in request.users))
+    named = Counter([each.name for each in request.users or ()] or sorted(known))
     results = []
     for name, times in named.items():
         infos = [
