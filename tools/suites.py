@@ -20,7 +20,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from published_tests import CACHE_FOLDER
@@ -57,6 +57,13 @@ def kafka_server():
 """Replacements for fixtures of aiokafka's tests that start Kafka in Docker."""
 
 
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+OPEN_WITHOUT_ACL = {"authorizer.class.name": AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
+"""Everyone may use the resources without ACLs, so most tests need no permissions."""
+BROKERS_PORT = 1000
+"""The distance of the listener for other brokers from a broker's first port."""
+
+
 @dataclass(frozen=True)
 class Suite:
     """The tests of one project.
@@ -75,6 +82,7 @@ class Suite:
     :param protocols: the security protocols of each broker's listeners, at consecutive ports.
     :param users: the users of the listeners with SASL.
     :param identities: the folder in the checkout for the certificates; empty for a temporary folder.
+    :param acls: the settings of ACLs of all brokers; empty without ACLs.
     """
 
     source: str
@@ -91,6 +99,7 @@ class Suite:
     protocols: Sequence[str] = ("PLAINTEXT",)
     users: Users = field(default_factory=dict)
     identities: str = ""
+    acls: Mapping[str, str] = field(default_factory=dict)
 
 
 SUITES = {
@@ -103,6 +112,12 @@ SUITES = {
         only="-test.skip 'TestReaderConsumerGroup/(consumer_group_commits_on_close|verify_offset_committed.*)'",
         settings={"message_max_bytes": "200000000"},
         environment={"KAFKA_SKIP_NETTEST": "1", "KAFKA_VERSION": "4.0.0"},
+        protocols=("PLAINTEXT", "SASL_PLAINTEXT"),
+        users={
+            "adminplain": {"SCRAM-SHA-256": "admin-secret"},
+            "adminscram": {"SCRAM-SHA-256": "admin-secret-256", "SCRAM-SHA-512": "admin-secret-512"},
+        },
+        acls=OPEN_WITHOUT_ACL,
     ),
     "kafkajs": Suite(
         source="https://github.com/tulios/kafkajs",
@@ -117,6 +132,7 @@ SUITES = {
             "test": {"SCRAM-SHA-256": "testtest"},
             "testscram": {"SCRAM-SHA-256": "testtestscram=256", "SCRAM-SHA-512": "testtestscram=512"},
         },
+        acls=OPEN_WITHOUT_ACL,
     ),
     "platformatic": Suite(
         source="https://github.com/platformatic/kafka",
@@ -175,10 +191,20 @@ SUITES = {
     ),
 }
 
+SUITES["kafka-go-acls"] = replace(
+    SUITES["kafka-go"], brokers={1: 9092, 2: 9094, 3: 9096}, only="-test.run 'ACL|Quota|Scram|SASL'"
+)
+"""The tests of kafka-go that concern security, on three brokers. Other tests of kafka-go expect a single broker."""
 
-SCRIPTS = {"metrics": "metrics_suite.py", "exporters": "exporters_suite.py", "security": "security_suite.py"}
-"""The suites that have a separate program: Prometheus with dashboards and alerts, exporters for Kafka, and clients that
-authenticate."""
+
+SCRIPTS = {
+    "metrics": "metrics_suite.py",
+    "exporters": "exporters_suite.py",
+    "security": "security_suite.py",
+    "authorization": "authorization_suite.py",
+}
+"""The suites that have a separate program: Prometheus with dashboards and alerts, exporters for Kafka, clients that
+authenticate, and tools with brokers that enforce ACLs."""
 
 
 def main() -> int:
@@ -235,15 +261,31 @@ def start(suite: Suite, folder: Path, checkout: Path, stack: ExitStack) -> None:
         stack.callback(servers.stop)
         cluster = {"zookeeper.connect": servers.address, "offsets.topic.replication.factor": str(len(suite.brokers))}
     for number, port in suite.brokers.items():
-        settings = common | cluster | listener_settings(suite.protocols, port)
+        settings = {**common, **cluster, **listener_settings(suite.protocols, port), **suite.acls}
+        if suite.acls and cluster:
+            settings = with_brokers_listener(settings, port + BROKERS_PORT)
         stack.enter_context(broker(number, folder / str(number), settings))
     if suite.single:
-        settings = common | listener_settings(("PLAINTEXT",), suite.single)
+        settings = {**common, **listener_settings(("PLAINTEXT",), suite.single), **suite.acls}
         stack.enter_context(broker(1, folder / "single", settings))
     if suite.further:
         stack.enter_context(broker(1, folder / "further", {**common, **suite.further}))
     if suite.registry:
         stack.enter_context(process(["registry", "--port", str(suite.registry), "-b", f"localhost:{suite.single}"]))
+
+
+def with_brokers_listener(settings: Mapping[str, str], port: int) -> dict[str, str]:
+    """Return settings with a listener on which the brokers of a cluster authenticate each other by certificates."""
+    listener = f"BROKERS://127.0.0.1:{port}"
+    return {
+        **settings,
+        "listeners": f"{settings['listeners']},{listener}",
+        "advertised.listeners": f"{settings['advertised.listeners']},{listener}",
+        "listener.security.protocol.map": "BROKERS:SSL",
+        "inter.broker.listener.name": "BROKERS",
+        "listener.name.brokers.ssl.client.auth": "required",
+        "super.users": ";".join(filter(None, [settings.get("super.users", ""), "User:CN=localhost"])),
+    }
 
 
 @contextmanager
