@@ -43,10 +43,10 @@ RUN = (
 )
 """A pattern that selects the tests in sarama's files `functional_*_test.go`."""
 NOT_RUN = (
-    "^(TestFuncTxn.*|TestFuncDescribeTransactions|TestFuncListTransactions|TestFuncInitProducerId3|TestFuncAdminQuotas"
+    "^(TestFuncTxn.*|TestFuncDescribeTransactions|TestFuncListTransactions|TestFuncInitProducerId3"
     "|.*Java.*|TestFuncIdempotentBufferedSequence)$"
 )
-"""Tests of transactions and quotas, and tests that run Kafka's programs in its container or read its log."""
+"""Tests of transactions, and tests that run Kafka's programs in its container or read its log."""
 SETTINGS = {
     "auto_create_topics_enable": "false",
     "default_replication_factor": "2",
