@@ -1,13 +1,16 @@
-"""Throughput over TLS, and 1,000 simultaneous TLS and SCRAM connections: Barnabas beside Apache Kafka.
+"""Throughput over TLS and 1,000 simultaneous connections, beside Apache Kafka; and the cost of ACLs.
 
-    python -m bench.secured                   both; some minutes
+    python -m bench.secured                   all; some minutes
     python -m bench.secured throughput --rounds 5
     python -m bench.secured connections
+    python -m bench.secured acls --rounds 7
     python -m bench.secured --json FILE       also writes the figures as data
 
 Both brokers get the same PEM files, and run in turn. Throughput: a producer and a consumer, of librdkafka and of
 Barnabas, with records of 100 bytes; Barnabas also without TLS. Connections: the time until all clients of one process
-have authenticated with SCRAM-SHA-256, and the longest wait of a client that has connected before.
+have authenticated with TLS and SCRAM-SHA-256, and the longest wait of a client that has connected before. ACLs:
+producers of one broker with 1,000 ACLs, and of one without an authorizer. Their clients authenticate with
+SCRAM-SHA-256.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -29,11 +32,22 @@ from barnabas.client.config import AdminConfig
 from barnabas.client.security import connection_security
 from barnabas.net.client_connection import dial
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
+from barnabas.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from barnabas.security.acls import (
+    AclBinding,
+    AclEntry,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
 from barnabas.security.authority import Authority
 from barnabas.security.protocols import SecurityProtocol
 from barnabas.security.scram import ScramMechanism, credential_from_password
 from barnabas.security.secrets import Secret
 from bench.arena import fresh_folder
+from bench.compare.verdicts import Measurement, cpu_ratio_of, interval_of, ratios_of, verdict_of
 from bench.figures import interruptible, parent_of, parser_of, refuse_unknown, show
 from bench.peers.barnabas import COMMAND, Barnabas
 from bench.peers.kafka import Kafka
@@ -46,7 +60,18 @@ MECHANISM = ScramMechanism.SHA_256
 RECORDS = 2_000_000
 ROUNDS = 3
 CONNECTIONS = 1_000
-CLIENTS = ("produce confluent", "produce send", "produce send_many", "consume confluent", "consume barnabas")
+ACLS = 1_000
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+SCRAM = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": MECHANISM.value,
+    "sasl.username": USER,
+    "sasl.password": PASSWORD,
+}
+SIDES = {"without ACLs": "", "with ACLs": f"authorizer.class.name={AUTHORIZER}\nsuper.users=User:ANONYMOUS\n"}
+"""The settings of the two brokers of `acls`. The anonymous client of the other listener creates the ACLs."""
+PRODUCERS = ("produce confluent", "produce send", "produce send_many")
+CLIENTS = (*PRODUCERS, "consume confluent", "consume barnabas")
 PING_INTERVAL_S = 0.003
 PING_LEAD_S = 0.5
 DIAL_TIMEOUT_S = 60.0
@@ -86,17 +111,18 @@ class Pki:
 class SecuredBarnabas(Barnabas):
     """Barnabas with a secured listener at `port`, and one without TLS at `plain_port`."""
 
-    def __init__(self, folder: Path, pki: Pki, protocol: str) -> None:
+    def __init__(self, folder: Path, pki: Pki, protocol: str, more: str = "") -> None:
         super().__init__(folder)
         self._pki = pki
         self._protocol = protocol
+        self._more = more
         self.plain_port = free_port()
 
     def launch(self) -> ServerProcess:
         config = self.folder / "broker.properties"
         config.write_text(
             f"listeners={self._protocol}://127.0.0.1:{self.port},PLAINTEXT://127.0.0.1:{self.plain_port}\n"
-            f"ssl.keystore.location={self._pki.server}\nbootstrap.users.file={self._pki.users}\n"
+            f"ssl.keystore.location={self._pki.server}\nbootstrap.users.file={self._pki.users}\n{self._more}"
         )
         command = [*COMMAND, "up", "--config", str(config), "--data", str(self.folder / "data")]
         return ServerProcess(command, self.folder / "log", self.environment())
@@ -142,6 +168,7 @@ class Figure:
     broker: str
     value: float
     wait_ms_max: float = 0.0
+    cpu_s: float = 0.0
 
 
 def servers(parent: Path, pki: Pki, protocol: str) -> Iterator[tuple[str, KafkaServer]]:
@@ -161,36 +188,100 @@ def throughput(parent: Path, pki: Pki, rounds: int) -> Iterator[Figure]:
     for _ in range(rounds):
         for name, server in servers(parent, pki, "SSL"):
             for case in CLIENTS:
-                yield Figure(case, name, float(run_client(case, server.address, str(pki.ca))))
+                yield Figure(case, name, float(run_client(case, server.address, with_tls(pki))))
                 if isinstance(server, SecuredBarnabas):
                     plain = f"127.0.0.1:{server.plain_port}"
-                    yield Figure(case, "barnabas without TLS", float(run_client(case, plain, "")))
+                    yield Figure(case, "barnabas without TLS", float(run_client(case, plain, {})))
 
 
 def connections(parent: Path, pki: Pki, rounds: int) -> Iterator[Figure]:
     """Measure simultaneous connections, and the waits of another client."""
     for _ in range(rounds):
         for name, server in servers(parent, pki, "SASL_SSL"):
-            run_client("dial 50", server.address, str(pki.ca))
-            with client_process("ping", server.address, str(pki.ca)) as pinger:
+            run_client("dial 50", server.address, with_tls(pki))
+            with client_process("ping", server.address, with_tls(pki)) as pinger:
                 assert pinger.stdin
                 assert pinger.stdout
                 pinger.stdout.readline()
                 time.sleep(PING_LEAD_S)
-                took_s = float(run_client(f"dial {CONNECTIONS}", server.address, str(pki.ca)))
+                took_s = float(run_client(f"dial {CONNECTIONS}", server.address, with_tls(pki)))
                 pinger.stdin.close()
                 yield Figure("connections", name, took_s, float(pinger.stdout.readline()))
 
 
-def client_process(case: str, address: str, ca: str) -> subprocess.Popen[str]:
-    """Start a client in a process of its own."""
-    command = [sys.executable, "-m", "bench.secured", "--client", case, address, ca]
+def acls(parent: Path, pki: Pki, rounds: int) -> Iterator[Figure]:
+    """Measure producers of a broker with ACLs, and of one without."""
+    for _ in range(rounds):
+        for name, more in SIDES.items():
+            with fresh_folder(parent) as folder:
+                server = SecuredBarnabas(folder, pki, "SASL_PLAINTEXT", more)
+                try:
+                    server.start()
+                    if more:
+                        grant(f"127.0.0.1:{server.plain_port}")
+                    for case in PRODUCERS:
+                        before_s = server.cpu_s()
+                        rate = float(run_client(case, server.address, SCRAM))
+                        yield Figure(case, name, rate, cpu_s=server.cpu_s() - before_s)
+                finally:
+                    server.stop()
+
+
+def grant(address: str) -> None:
+    """Create ACLs for other users, and those that the measured user needs."""
+    bindings = [
+        AclBinding(
+            ResourcePattern(ResourceType.TOPIC, f"topic-{number}-", PatternType(3 + number % 2)),
+            AclEntry(f"User:user-{number}", "*", Operation.WRITE, Permission.ALLOW),
+        )
+        for number in range(ACLS - 1)
+    ]
+    own = AclEntry(f"User:{USER}", "*", Operation.ALL, Permission.ALLOW)
+    bindings.append(AclBinding(ResourcePattern(ResourceType.TOPIC, "clicks"), own))
+    request = CreateAclsRequest(
+        creations=[
+            AclCreation(
+                resource_type=pattern.type,
+                resource_name=pattern.name,
+                resource_pattern_type=pattern.pattern_type,
+                principal=entry.principal,
+                host=entry.host,
+                operation=entry.operation,
+                permission_type=entry.permission,
+            )
+            for pattern, entry in bindings
+        ]
+    )
+
+    async def create() -> None:
+        host, port = address.split(":")
+        connection = await dial(host, int(port))
+        response = await connection.send(request)
+        connection.close()
+        refused = [each.error_message for each in response.results if each.error_code]
+        if refused:
+            raise RuntimeError(f"the broker refused {len(refused)} ACLs: {refused[0]}")
+
+    asyncio.run(create())
+
+
+def with_tls(pki: Pki) -> dict[str, str]:
+    """Return the settings of a client with TLS."""
+    return {"security.protocol": "SSL", "ssl.ca.location": str(pki.ca)}
+
+
+def client_process(case: str, address: str, security: Mapping[str, str]) -> subprocess.Popen[str]:
+    """Start a client in a process of its own.
+
+    :param security: settings that librdkafka and Barnabas understand.
+    """
+    command = [sys.executable, "-m", "bench.secured", "--client", case, address, json.dumps(security)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def run_client(case: str, address: str, ca: str) -> str:
+def run_client(case: str, address: str, security: Mapping[str, str]) -> str:
     """Run a client to its end; return its last line of output."""
-    with client_process(case, address, ca) as process:
+    with client_process(case, address, security) as process:
         output, _ = process.communicate(timeout=CLIENT_LIMIT_S)
     if process.returncode:
         raise RuntimeError(f"the client {case} ended with exit code {process.returncode}")
@@ -200,26 +291,26 @@ def run_client(case: str, address: str, ca: str) -> str:
 # -- the clients, each in its own process --------------------------------------------------------------------------
 
 
-def client(case: str, address: str, ca: str) -> None:
+def client(case: str, address: str, settings: str) -> None:
     """Run a client, and print its result."""
     kind, mode = case.partition(" ")[::2]
+    security: dict[str, str] = json.loads(settings)
     if kind == "dial":
-        result = asyncio.run(dial_many(address, ca, int(mode)))
+        result = asyncio.run(dial_many(address, security["ssl.ca.location"], int(mode)))
     elif kind == "ping":
-        result = asyncio.run(ping(address, ca))
+        result = asyncio.run(ping(address, security["ssl.ca.location"]))
     else:
-        result = {"produce": produce, "consume": consume}[kind](mode, address, ca)
+        result = {"produce": produce, "consume": consume}[kind](mode, address, security)
     sys.stdout.write(f"{result}\n")
 
 
-def produce(mode: str, address: str, ca: str) -> float:
+def produce(mode: str, address: str, security: dict[str, str]) -> float:
     """Return the records per second of a producer with acks=1."""
     import confluent_kafka  # noqa: PLC0415 - each client imports only what it needs
 
     import barnabas  # noqa: PLC0415
 
     value = b"x" * 100
-    security = {"security.protocol": "SSL", "ssl.ca.location": ca} if ca else {}
     if mode == "confluent":
         producer = confluent_kafka.Producer(
             {"bootstrap.servers": address, "linger.ms": 5, "batch.size": 131_072, "acks": 1, **security}
@@ -246,13 +337,12 @@ def produce(mode: str, address: str, ca: str) -> float:
         return RECORDS / (time.perf_counter() - began_s)
 
 
-def consume(mode: str, address: str, ca: str) -> float:
+def consume(mode: str, address: str, security: dict[str, str]) -> float:
     """Return the records per second of a consumer, from its first records on."""
     import confluent_kafka  # noqa: PLC0415 - each client imports only what it needs
 
     import barnabas  # noqa: PLC0415
 
-    security = {"security.protocol": "SSL", "ssl.ca.location": ca} if ca else {}
     poll: Callable[[], Sequence[object]]
     if mode == "confluent":
         theirs = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": "bench", **security})
@@ -314,7 +404,7 @@ async def ping(address: str, ca: str) -> float:
 def lines(figures: Sequence[Figure]) -> Iterator[str]:
     """Yield the medians by case and broker, beside Kafka's."""
     rows = []
-    for case in dict.fromkeys(each.case for each in figures):
+    for case in dict.fromkeys(each.case for each in figures if each.broker not in SIDES):
         of_case = [each for each in figures if each.case == case]
         medians = {
             broker: statistics.median(each.value for each in of_case if each.broker == broker)
@@ -326,10 +416,29 @@ def lines(figures: Sequence[Figure]) -> Iterator[str]:
             rows.append(
                 (case, broker, shown, f"{value / medians['kafka']:.2f}", f"{wait_ms:.1f} ms" if wait_ms else "")
             )
-    return iter(table(("case", "broker", "median", "of Kafka's", "longest wait of another client"), rows, 2))
+    if rows:
+        yield from table(("case", "broker", "median", "of Kafka's", "longest wait of another client"), rows, 2)
+    yield from cost_of_acls([each for each in figures if each.broker in SIDES])
 
 
-CASES = {"throughput": throughput, "connections": connections}
+def cost_of_acls(figures: Sequence[Figure]) -> Iterator[str]:
+    """Yield the ratios of the broker with ACLs to the one without, with the limits of `make compare`."""
+    rows = []
+    for case in dict.fromkeys(each.case for each in figures):
+        base, checkout = (
+            [Measurement(each.value, each.cpu_s) for each in figures if (each.case, each.broker) == (case, side)]
+            for side in SIDES
+        )
+        ratios = interval_of(ratios_of(base, checkout, is_rate=True))
+        cpu_ratio = cpu_ratio_of(base, checkout)
+        shown = f"{ratios.median:.3f} ({ratios.low:.3f} to {ratios.high:.3f})"
+        rate = statistics.median(each.value for each in checkout)
+        rows.append((case, f"{rate:,.0f}/s", shown, f"{cpu_ratio or 1:.3f}", verdict_of(ratios, cpu_ratio)))
+    if rows:
+        yield from table(("case", f"{ACLS:,} ACLs", "ratio to without", "CPU ratio", "verdict"), rows, 2)
+
+
+CASES = {"throughput": throughput, "connections": connections, "acls": acls}
 
 
 def main() -> int:
@@ -338,7 +447,7 @@ def main() -> int:
         client(*sys.argv[2:5])
         return 0
     parser = parser_of("bench.secured", __doc__)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help="throughput or connections [both]")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="throughput, connections or acls [all]")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"rounds of each [{ROUNDS}]")
     asked = parser.parse_args()
     refuse_unknown(parser, asked.cases, CASES)

@@ -31,28 +31,6 @@ event: its name stays the same in later releases, while the text of the line may
 |---|---|
 """
 EXIT_CODES = {
-    "CLUSTER_AUTHORIZATION_FAILED": (
-        "The principal may not do this. Only `super.users` manage users.",
-        "Use the credentials of an administrator.",
-    ),
-    "DUPLICATE_RESOURCE": ("The request names a user twice.", "Name each user and mechanism once."),
-    "ILLEGAL_SASL_STATE": (
-        "The listener does not use SASL, or a SASL request came at the wrong time.",
-        "Check `security_protocol` and the port of the listener.",
-    ),
-    "RESOURCE_NOT_FOUND": ("The user has no SCRAM credentials.", "Check the name with `barnabas user list`."),
-    "SASL_AUTHENTICATION_FAILED": (
-        "The user name, the password or the token is not valid.",
-        "Check the credentials. The broker's log has the reason.",
-    ),
-    "UNACCEPTABLE_CREDENTIAL": (
-        "A user name, a salt or a number of iterations is out of bounds.",
-        "Use a printable name and 4096 to 16384 iterations.",
-    ),
-    "UNSUPPORTED_SASL_MECHANISM": (
-        "The listener does not offer the SASL mechanism.",
-        "Use a mechanism that the message lists, or add it to `sasl.enabled.mechanisms`.",
-    ),
     0: ("The command succeeded.", ""),
     1: (
         "The command failed, or it found a fault (`audit`, `cluster status`, `log dump`).",
@@ -70,8 +48,16 @@ EXIT_CODES = {
 
 CODES = {
     "CLUSTER_AUTHORIZATION_FAILED": (
-        "The principal may not do this. Only `super.users` manage users.",
-        "Use the credentials of an administrator.",
+        "The principal lacks a permission on the cluster. Without ACLs, only `super.users` manage users and quotas.",
+        "Use the credentials of an administrator, or grant the permission with `barnabas acl allow`.",
+    ),
+    "GROUP_AUTHORIZATION_FAILED": (
+        "The principal lacks a permission on the group.",
+        "Grant it with `barnabas acl allow`; `barnabas acl why` names the deciding rule.",
+    ),
+    "TOPIC_AUTHORIZATION_FAILED": (
+        "The principal lacks a permission on the topic.",
+        "Grant it with `barnabas acl allow`; `barnabas acl why` names the deciding rule.",
     ),
     "DUPLICATE_RESOURCE": ("The request names a user twice.", "Name each user and mechanism once."),
     "ILLEGAL_SASL_STATE": (
@@ -243,7 +229,10 @@ CODES = {
         "Pushed metrics exceed `telemetry.max.bytes`.",
         "Push fewer metrics, or raise the setting.",
     ),
-    "THROTTLING_QUOTA_EXCEEDED": ("A client pushes metrics too often.", "Clients wait for the next interval."),
+    "THROTTLING_QUOTA_EXCEEDED": (
+        "A client changes more partitions than its quota allows, or pushes metrics too often.",
+        "Clients wait and retry. Raise `controller_mutation_rate` with `barnabas quota set`.",
+    ),
     "TOPIC_ALREADY_EXISTS": ("A topic with this name exists.", "Choose another name, or use `--if-not-exists`."),
     "TOPIC_DELETION_DISABLED": ("`delete.topic.enable` is false.", "Change the setting and restart the brokers."),
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": (

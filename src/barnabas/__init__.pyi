@@ -10,6 +10,7 @@ from barnabas.client.admin.configs import ConfigSource as ConfigSource
 from barnabas.client.admin.groups import GroupDescription as GroupDescription
 from barnabas.client.admin.groups import GroupListing as GroupListing
 from barnabas.client.admin.groups import MemberDescription as MemberDescription
+from barnabas.client.admin.quotas import ClientQuota as ClientQuota
 from barnabas.client.admin.reassignments import Reassignment as Reassignment
 from barnabas.client.admin.topics import PartitionDescription as PartitionDescription
 from barnabas.client.admin.topics import TopicDescription as TopicDescription
@@ -55,6 +56,14 @@ from barnabas.model import RecordMetadata as RecordMetadata
 from barnabas.model import TimestampType as TimestampType
 from barnabas.model import TopicPartition as TopicPartition
 from barnabas.records import Record as Record
+from barnabas.security.acls import AclBinding as AclBinding
+from barnabas.security.acls import AclEntry as AclEntry
+from barnabas.security.acls import AclFilter as AclFilter
+from barnabas.security.acls import Operation as Operation
+from barnabas.security.acls import PatternType as PatternType
+from barnabas.security.acls import Permission as Permission
+from barnabas.security.acls import ResourcePattern as ResourcePattern
+from barnabas.security.acls import ResourceType as ResourceType
 from barnabas.serialization.avro import AvroDeserializer as AvroDeserializer
 from barnabas.serialization.avro import AvroSerializer as AvroSerializer
 from barnabas.serialization.json_schema import JsonDeserializer as JsonDeserializer

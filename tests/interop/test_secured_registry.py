@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.error import SchemaRegistryError as TheirError
 
 pytest.importorskip("uvicorn")
 
@@ -24,6 +26,7 @@ from barnabas.registry.main import Registry, RegistryConfig
 from barnabas.security.http_settings import HttpSecurity
 from barnabas.serialization.registry_settings import RegistrySettings
 from barnabas.serialization.value_decoders import registry_at
+from barnabas.spark import load
 from tests.support.broker_process import BrokerProcess
 from tests.support.secured_broker import PASSWORD, USER, SecuredBroker, secured_broker
 
@@ -131,6 +134,23 @@ def test_strangers_get_401_and_learn_nothing(broker: SecuredBroker, registry: Ru
         for stranger in strangers:
             assert ask(broker, registry, "GET", path, authorization=stranger) == refused, (path, stranger)
     assert "planted-wrong" not in broker.logs.text()
+
+
+def test_stranger_is_refused_before_the_body_is_read(broker: SecuredBroker, registry: RunningRegistry) -> None:
+    context = ssl.create_default_context(cafile=str(broker.certificates.ca))
+
+    async def send(head: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", registry.port, ssl=context)
+        writer.write(b"POST /subjects/clicks-value/versions HTTP/1.1\r\nhost: x\r\n" + head + b"\r\n")
+        async with asyncio.timeout(TIMEOUT_S):
+            answer = await reader.read()
+        writer.close()
+        return answer
+
+    for head in (b"content-length: 2000000\r\n", b"transfer-encoding: chunked\r\n"):
+        answer = asyncio.run(send(head))
+        assert answer.startswith(b"HTTP/1.1 401 Unauthorized\r\n")
+        assert b"\r\nWWW-Authenticate: Basic" in answer
 
 
 def test_plain_http_at_the_https_port_is_refused(registry: RunningRegistry) -> None:
@@ -250,3 +270,47 @@ def test_broker_validates_values_with_a_secured_registry(
             producer.send("views", b"no schema").result()
         shown = str(admin.describe_config(broker=0))
     assert PASSWORD not in shown
+
+
+def test_load_reads_schemas_of_a_secured_registry(
+    broker: SecuredBroker, registry: RunningRegistry, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    url, options = f"https://localhost:{registry.port}", {"username": USER, "ssl_cafile": str(broker.certificates.ca)}
+    password = tmp_path / "password"
+    password.write_text(PASSWORD)
+    options["password"] = f"${{file:{password}}}"
+    schema = {"type": "record", "name": "Click", "fields": [{"name": "page", "type": "string"}]}
+    given: Any = options
+    serializer = barnabas.AvroSerializer(barnabas.SchemaRegistry(url, **given), json.dumps(schema))
+    with barnabas.Producer(bootstrap, value_serializer=serializer) as producer:
+        producer.send(topic, {"page": "/jobs"}).result()
+    done = load(
+        topic,
+        bootstrap=bootstrap,
+        warehouse=tmp_path / "warehouse",
+        format="avro",
+        registry=url,
+        registry_options=options,
+    )
+    assert done.records == 1
+    stored = b"".join(each.read_bytes() for each in (tmp_path / "warehouse").rglob("*") if each.is_file())
+    assert PASSWORD.encode() not in stored
+    with pytest.raises(ConfigurationError, match="not a setting of a schema registry"):
+        load(
+            topic, bootstrap=bootstrap, warehouse=tmp_path, format="avro", registry=url, registry_options={"user": "x"}
+        )
+
+
+def test_client_of_confluent_uses_a_password_or_a_certificate(broker: SecuredBroker, registry: RunningRegistry) -> None:
+    given = {"url": f"https://localhost:{registry.port}", "ssl.ca.location": str(broker.certificates.ca)}
+    certificate = str(broker.certificates.client("theirs"))
+    by_password = SchemaRegistryClient({**given, "basic.auth.user.info": f"{USER}:{PASSWORD}"})
+    by_certificate = SchemaRegistryClient(
+        {**given, "ssl.certificate.location": certificate, "ssl.key.location": certificate}
+    )
+    schema = Schema('"bytes"', "AVRO")
+    assert by_password.register_schema("theirs", schema) == by_certificate.register_schema("theirs", schema)
+    stranger = SchemaRegistryClient({**given, "basic.auth.user.info": f"{USER}:wrong"})
+    with pytest.raises(TheirError, match="Unauthorized") as refused:
+        stranger.get_subjects()
+    assert refused.value.http_status_code == 401

@@ -111,6 +111,7 @@ TOPIC = {"topic_id": TOPIC_ID, "partitions": {"0": [1, 2]}, "adding_replicas": {
 STATE = {"leader": 1, "leader_epoch": 0, "isr": [1, 2], "lost_memory": []}
 CONFIG = {"config": {"retention.ms": "1000000000", "segment.bytes": "20000"}}
 BROKER_CONFIG = {"config": {"log.retention.ms": "1000000000", "compression.type": "producer"}}
+QUOTA_CONFIG = {"config": {"producer_byte_rate": "1", "request_percentage": "0.5", "connection_creation_rate": "1"}}
 CHANGE = {"topics": ["bad"], "brokers": [1], "settings": ["/config/brokers/1"], "states": {"good": {"id": TOPIC_ID}}}
 BLOCK = {"block_start": "0", "block_end": "999"}
 NOTE = {"name": "bad", "brokers": [1, 2]}
@@ -155,6 +156,10 @@ NODES = st.one_of(
     node(below("/config/topics", st.just("good") | st.just("bad") | FOREIGN), CONFIG),
     node(below("/config/brokers", st.sampled_from(["<default>", "1", "2"]) | FOREIGN), BROKER_CONFIG),
     node(below("/config/groups", FOREIGN), CONFIG),
+    node(below("/config/users", st.just("<default>") | FOREIGN), QUOTA_CONFIG),
+    node(below("/config/users/alice/clients", st.just("<default>") | FOREIGN), QUOTA_CONFIG),
+    node(below("/config/clients", st.just("<default>") | FOREIGN), QUOTA_CONFIG),
+    node(below("/config/ips", st.sampled_from(["<default>", "10.0.0.1"]) | FOREIGN), QUOTA_CONFIG),
     node("/config/stranger", CONFIG),
     node("/latest_producer_id_block", BLOCK),
     node("/cluster/id", {"version": "1"}),  # with the id of another cluster, brokers rightly refuse to start

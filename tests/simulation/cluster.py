@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import functools
 import uuid
 from collections import deque
@@ -19,6 +20,7 @@ from barnabas.broker.settings.static import BrokerConfig
 from barnabas.coordination import paths, values
 from barnabas.errors import BarnabasError
 from barnabas.model import TopicPartition
+from barnabas.security.authority import Authority
 from barnabas.storage.checkpoints import decode_life, decode_meta_properties
 from barnabas.storage.cleaner.cleaner import Cleaner
 from barnabas.storage.file_names import LIFE_COUNTER, META_PROPERTIES
@@ -35,6 +37,7 @@ SESSION_S = 6.0
 """The session with the tree, at a scale of one, as all times here."""
 CLEANER_MOST_S = 0.3
 START_AGAIN_S = 1.0
+VALID_FROM = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
 
 class InlineExecutor(Executor):
@@ -301,6 +304,8 @@ class SimulatedCluster:
             "log_retention_check_interval_ms": 1_000,
             "offsets_retention_check_interval_ms": 1_000,
         }
+        if "authorizer_class_name" in self.settings:
+            settings |= {"listeners": f"SSL://{machine.name}:{PORT}", **_certificates()}
         return BrokerConfig(
             broker_id=machine.number,
             allow_anonymous=True,
@@ -315,6 +320,20 @@ class SimulatedCluster:
     def start(self) -> None:
         for machine in self.machines.values():
             machine.start()
+
+
+@functools.cache
+def _certificates() -> dict[str, str]:
+    """Return the settings of listeners with client certificates. No connection uses these certificates."""
+    authority = Authority.create("simulated", VALID_FROM)
+    issued = authority.issue_server(["broker"], VALID_FROM)
+    return {
+        "security_inter_broker_protocol": "SSL",
+        "ssl_client_auth": "required",
+        "ssl_keystore_certificate_chain": issued.certificate,
+        "ssl_keystore_key": issued.key,
+        "ssl_truststore_certificates": authority.certificate,
+    }
 
 
 def _ignore(*_: object) -> None:

@@ -70,6 +70,8 @@ class Ensemble:
         ask next, or never."""
         self.on_set: list[OnSet] = []
         """Called when a node has other data."""
+        self.on_write: list[Callable[[Sequence[Operation]], None]] = []
+        """Called with the operations of each successful write."""
         self.writes = 0
         self.nodes: dict[str, _Node] = {}
         self.watches = WatchTable()
@@ -183,6 +185,8 @@ class Ensemble:
             self._fired.clear()
             raise
         self._tell_all()
+        for note in self.on_write:
+            note(operations)
         for operation in operations:
             kept = before.get(operation.path)
             if isinstance(operation, Set) and kept is not None:

@@ -1,4 +1,4 @@
-"""Bugs in groups, compaction, retention, deletion, ownership and producers, each planted by patching a rule of
+"""Bugs in groups, compaction, retention, deletion, ownership, producers and ACLs, each planted by patching a rule of
 production code."""
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from barnabas.broker import partition_reassignment
+from barnabas.broker.authorization.cluster_acls import ClusterAcls
+from barnabas.broker.authorization.stage import Authorization
 from barnabas.broker.coordinators.appends import ShardLog
+from barnabas.broker.pipeline.call import Call
 from barnabas.broker.replica_storage import ReplicaStorage
 from barnabas.client.consumer.zookeeper_assignment import ZooKeeperAssignment
 from barnabas.client.producer.sender import Send, Sender
@@ -127,3 +130,30 @@ def number_anew_what_may_be_stored(patch: pytest.MonkeyPatch) -> None:
         return original(self, send, error, now_s)
 
     patch.setattr(Sender, "on_failure", on_failure)
+
+
+def trust_a_template_that_has_passed(patch: pytest.MonkeyPatch) -> None:
+    """A broker checks the permissions for a template once, and not for the requests that repeat it later."""
+    passes = Authorization.passes
+    trusted: dict[int, object] = {}
+
+    def passes_once(self: Authorization, call: Call, request: Any) -> bool:
+        if id(request) in trusted:
+            return True
+        has_passed = passes(self, call, request)
+        if has_passed:
+            trusted[id(request)] = request  # a reference, so that no other request gets this id
+        return has_passed
+
+    patch.setattr(Authorization, "passes", passes_once)
+
+
+def keep_acls_over_a_lost_session(patch: pytest.MonkeyPatch) -> None:
+    """A broker does not read the ACLs again when it has a new session."""
+    load = ClusterAcls.load
+
+    async def load_once(self: ClusterAcls) -> None:
+        if self._applied == 0:
+            await load(self)
+
+    patch.setattr(ClusterAcls, "load", load_once)

@@ -14,7 +14,7 @@ import os
 import random
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from barnabas.broker import life_counters
 from barnabas.errors import BarnabasError
 from barnabas.laboratory.history import History, Report, check
 from barnabas.model import TopicPartition
+from tests.simulation.acls import Acls
 from tests.simulation.clients import SimulatedClient, SimulatedProducer, SimulatedReader
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.compaction import Compaction
@@ -59,6 +60,7 @@ WORKLOADS: dict[str, type[Workload]] = {
     "owners": Owners,
     "pipelined": Pipelined,
     "counters": Counters,
+    "acls": Acls,
 }
 """What there may be beside plain producers and readers."""
 SHARE = 0.2
@@ -111,7 +113,7 @@ class Story:
         plan: Plan | None = None,
         workloads: Sequence[str] | None = None,
     ) -> None:
-        self._kinds = [WORKLOADS[name] for name in (drawn(seed) if workloads is None else workloads)]
+        self.kinds = [WORKLOADS[name] for name in (drawn(seed) if workloads is None else workloads)]
         self.world = World(seed)
         draw = self.world.random
         scale = draw.choices(list(SCALES), list(SCALES.values()))[0]
@@ -128,7 +130,7 @@ class Story:
         }
         self.ends_with: type[BaseException] = Exception
         """What else ends a run early, and not all of them."""
-        for kind in self._kinds:
+        for kind in self.kinds:
             settings.update(kind.settings)
         settings.update(plan.settings if plan is not None else ())
         machines = draw.choice([3, 3, 4, 5])
@@ -143,7 +145,7 @@ class Story:
         self.invariants = Invariants(self.cluster)
         brokers, session_s = len(self.cluster.machines), self.cluster.ensemble.session_timeout_s
         # An older copy of a disk has topics that were deleted since: they stay there, and in the way of new ones.
-        self.plan = plan or draw_plan(seed, seconds, brokers, session_s, restores=Topics not in self._kinds)
+        self.plan = plan or draw_plan(seed, seconds, brokers, session_s, restores=Topics not in self.kinds)
 
     def run(self) -> Result:
         """Run it to its end."""
@@ -183,7 +185,7 @@ class Story:
             SimulatedReader(cluster, f"reader {number}", place, self.history)
             for number, place in enumerate(self.places)
         ]
-        workloads = [kind(cluster, self.history, self.invariants) for kind in self._kinds]
+        workloads = [kind(cluster, self.history, self.invariants) for kind in self.kinds]
         for workload in workloads:
             self.world.tell(f"with {type(workload).__name__.lower()}")
             await workload.begin(TOPIC, len(self.places))
@@ -245,11 +247,14 @@ def run(
     story.ends_with = ends_with
     try:
         with (
+            ExitStack() as stack,
             story.invariants.watching(),
             story.world.loop.found_quickly(),
             _unforeseen_is_told(story.invariants),
             mock.patch.object(life_counters, "INTERVAL_S", life_counters.INTERVAL_S * story.world.scale),
         ):
+            for kind in story.kinds:
+                stack.enter_context(kind.watching())
             return story.run()
     finally:
         story.world.end()

@@ -1,5 +1,5 @@
-"""The simulation finds bugs in groups, compaction, deletion, retention, ownership and producers that are put into
-it."""
+"""The simulation finds bugs in groups, compaction, deletion, retention, ownership, producers and ACLs that are put
+into it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.simulation import planted_workloads
-from tests.simulation.plan import Fault, Plan
+from tests.simulation.plan import LEADER, Fault, Plan
 from tests.simulation.seeds import first_that_finds
 
 SECONDS = 15.0
@@ -26,6 +26,13 @@ EACH_DIES_ALONE = Plan(
     ),
 )
 
+LEADERS_LOSE_SESSIONS = Plan(
+    9.0,
+    tuple(Fault(0.7 + 1.4 * number, "cut_from_tree", (LEADER,), (1.3,)) for number in range(6)),
+    scale=0.15,
+    machines=3,
+)
+
 
 @pytest.mark.parametrize(
     ("workload", "told"), [("groups", "had been acknowledged"), ("counters", "is answered")], ids=["groups", "counters"]
@@ -35,6 +42,20 @@ def test_a_reply_before_its_record_is_replicated_is_found(
 ) -> None:
     planted_workloads.answer_before_replication(monkeypatch)
     first_that_finds(told, 3, plan=EACH_DIES_ALONE, workloads=[workload])
+
+
+@pytest.mark.parametrize(
+    ("plant", "likely"),
+    [
+        (planted_workloads.trust_a_template_that_has_passed, 1),
+        (planted_workloads.keep_acls_over_a_lost_session, 1),
+    ],
+)
+def test_a_broker_that_serves_revoked_principals_is_found(
+    monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None], likely: int
+) -> None:
+    plant(monkeypatch)
+    first_that_finds("was revoked", likely, plan=LEADERS_LOSE_SESSIONS, workloads=["acls"])
 
 
 @pytest.mark.parametrize(

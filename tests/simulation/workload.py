@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 from barnabas.errors import BarnabasError
@@ -54,6 +55,11 @@ class Workload(ABC):
 
         :param at_end: the offsets of all records of the plain producers.
         """
+
+    @classmethod
+    def watching(cls) -> AbstractContextManager[None]:
+        """Return what surrounds a run with this workload, from before the brokers start."""
+        return nullcontext()
 
     def start(self, host: Host, work: Any) -> asyncio.Task[Any]:
         """Begin a task of this one on a host."""

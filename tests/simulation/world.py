@@ -18,6 +18,8 @@ from barnabas.clock import Clock
 from tests.simulation.loop import HOST, Due, SimulatedLoop
 
 EPOCH_MS = 1_700_000_000_000
+INSIDER = "insider"
+"""The identity of brokers and of usual clients. It is a super user."""
 
 
 class HostClock:
@@ -51,11 +53,13 @@ class Host:
     """A machine's process: one life of it, from its start to its death.
 
     :param name: what others call it.
+    :param identity: the common name of its certificate, where brokers have ACLs.
     """
 
-    def __init__(self, world: World, name: str, clock: Clock) -> None:
+    def __init__(self, world: World, name: str, clock: Clock, identity: str = INSIDER) -> None:
         self.world = world
         self.name = name
+        self.identity = identity
         self.clock = clock
         self.is_alive = self.is_running = True
         self.is_stopped = False

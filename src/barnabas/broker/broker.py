@@ -84,6 +84,7 @@ from barnabas.metrics.metric import Sample
 from barnabas.net.server_connection import Limits
 from barnabas.security.authorizer import Authorizer
 from barnabas.security.http_authentication import HttpCredentials, HttpIdentity
+from barnabas.security.principal import Principal
 from barnabas.storage.data_folders import DataFolders
 from barnabas.storage.filesystem import make_folder_to_stay
 from barnabas.storage.folder_identity import known_cluster_id, lock_folder, newest_modified_ms
@@ -236,6 +237,10 @@ class Broker:
         if not self._is_started:
             raise UnavailableError(STARTING)
         return self._status_authentication.prove(credentials)
+
+    def may_see_metrics(self, principal: Principal, host: str) -> bool:
+        """Return whether a principal at an address may see the metrics. Any thread may call this method."""
+        return self._is_started and self._status_authentication.may_describe(principal, host)
 
     async def stop(self) -> None:
         """Stop the broker: finish requests, flush the logs, and write the clean-shutdown marker."""
@@ -477,6 +482,7 @@ class Broker:
             folders=self._logs,
             elections=self._replication.elections,
             propagation=self._replication.propagation,
+            membership=self.membership,
             moves=self._moves,
             groups=self.groups,
             offsets=self.offsets,
@@ -525,7 +531,7 @@ class Broker:
         self._begin(ends.run())
         self._readiness = Readiness(broker_id, self.membership, topics, self.groups, self._out_of_sync_max)
         self._status_authentication = StatusAuthentication(
-            self.users, self._mechanisms, self.clock, lambda _principal: True
+            self.users, self._mechanisms, self.clock, self.authorizer if self.acls.are_in_force else None
         )
         self._metrics = BrokerMetrics(
             broker_id,
@@ -540,6 +546,7 @@ class Broker:
             self._logs,
             self._environment.filesystem,
             self.telemetry,
+            self.quotas.counts,
             self._cleaner,
             self._loop_watch,
         )
@@ -556,16 +563,23 @@ class Broker:
 
     async def _apply_update(self, read: Read) -> MetadataUpdate:
         """Read the metadata store, and apply the update to topics, settings and the registration."""
-        update = await self.topics.apply_update(read)
-        changed = {path for change in update.changes for path in change.settings}
+        update = await self.topics.apply_update(functools.partial(self._read_with_acls, read))
+        changed = update.changed_settings
         if update.is_everything or any(pattern_of(path) is None for path in changed):
             await self.settings.reread()
             await self.users.reread()
         if update.is_everything or any(map(is_quota_path, changed)):
             await self.client_quotas.reread()
-        await (self.acls.load() if update.is_everything else self.acls.reread(changed))
         if update.brokers is not None:
             await self.membership.check_registration(update.brokers)
+        return update
+
+    async def _read_with_acls(self, read: Read) -> MetadataUpdate:
+        """Read the metadata store, and put changed ACLs into force. In a new session, this comes before the elections:
+        a broker leads no partition by ACLs from before the loss of its session.
+        """
+        update = await read()
+        await (self.acls.load() if update.is_everything else self.acls.reread(update.changed_settings))
         return update
 
     async def _shut_down_leadership(self) -> None:

@@ -53,6 +53,11 @@ class MetadataUpdate:
     changes: list[ChangeNotification] = field(default_factory=list)
     """The new change notifications, with partition states and settings. Their topics are in `topics`."""
 
+    @property
+    def changed_settings(self) -> list[str]:
+        """The paths of the nodes with changed settings, in the order of the changes."""
+        return list(dict.fromkeys(path for change in self.changes for path in change.settings))
+
 
 Read = Callable[[], Awaitable[MetadataUpdate]]
 """Reads the changed parts of the metadata store. `ApplyUpdate` may call this function once."""

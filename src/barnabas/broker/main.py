@@ -84,7 +84,8 @@ def _serving_status(http: HttpAddress | None, broker: Broker, loop: asyncio.Abst
 
     security = dataclasses.replace(http.security, allow_anonymous=broker.config.allow_anonymous)
     pages = HttpAddress(http.address, security)
-    with serving_status(pages, broker.collect, broker.not_ready, LoopProbe(loop).is_alive, broker.prove):
+    is_alive = LoopProbe(loop).is_alive
+    with serving_status(pages, broker.collect, broker.not_ready, is_alive, broker.prove, broker.may_see_metrics):
         yield
 
 

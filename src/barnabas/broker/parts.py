@@ -14,6 +14,7 @@ from barnabas.broker.group_service import GroupService
 from barnabas.broker.handlers.fetch import FetchSessions
 from barnabas.broker.identity import Identity
 from barnabas.broker.log_moves import LogMoves
+from barnabas.broker.membership import Membership
 from barnabas.broker.metadata_propagation import MetadataPropagation
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.pipeline.call import ServedApis
@@ -43,6 +44,7 @@ class Parts:
     folders: DataFolders
     elections: RequestedElections
     propagation: MetadataPropagation
+    membership: Membership
     moves: LogMoves
     groups: GroupService
     offsets: OffsetStore

@@ -44,6 +44,8 @@ COMMANDS = {
     "group": "List, describe, reset and delete consumer groups.",
     "security": "Secure brokers: create a CA, certificates, broker settings and the first administrator.",
     "user": "Create, list and delete users, and change their passwords.",
+    "acl": "Allow, deny, list and remove operations of users on resources; explain decisions.",
+    "quota": "List, set and remove quotas of users, client ids and addresses.",
     "profile": "Create, list, show and delete profiles: client settings for clusters.",
     "config": "Show, set and unset the settings of topics, brokers and groups.",
     "produce": "Send lines from standard input or files to a topic.",

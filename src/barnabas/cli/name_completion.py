@@ -42,6 +42,20 @@ def complete_settings(context: click.Context, _parameter: click.Parameter, incom
     return _complete(context, incomplete, names)
 
 
+def complete_acl_words(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the operations and the types of resources of ACLs, and the names of topics and groups after their type."""
+    from barnabas.cli.acl_words import OPERATIONS, TYPES
+
+    kind, colon, name = incomplete.partition(":")
+    if not colon:
+        words = [*OPERATIONS, *(each if each == "cluster" else f"{each}:" for each in TYPES)]
+        return [CompletionItem(each) for each in words if each.startswith(incomplete)]
+    completed = {"topic": complete_topics, "group": complete_groups}.get(kind)
+    if completed is None:
+        return []
+    return [CompletionItem(f"{kind}:{each.value}") for each in completed(context, _parameter, name)]
+
+
 def _complete(context: click.Context, incomplete: str, ask: Callable[[Admin], list[str]]) -> list[CompletionItem]:
     from barnabas import Admin
     from barnabas.cli.options import connection_of

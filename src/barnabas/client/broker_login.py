@@ -24,6 +24,7 @@ from barnabas.errors import (
     BarnabasError,
     ConfigurationError,
     DisconnectedError,
+    ErrorCode,
     TimedOutError,
 )
 from barnabas.net.client_connection import ClientConnection, ConnectionSecurity, dial
@@ -111,6 +112,8 @@ class BrokerLogin:
             await connection.authenticate(new_client, LOGIN_TIMEOUT_S)
             request = DescribeClusterRequest(include_cluster_authorized_operations=True)
             response: DescribeClusterResponse = await connection.send(request, timeout_s=LOGIN_TIMEOUT_S)
+            if response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                return False
             if response.error_code:
                 raise ApiError.about(response.error_code, "the operations of a user on the cluster")
             return response.cluster_authorized_operations & 1 << Operation.DESCRIBE > 0

@@ -23,11 +23,7 @@ def producer_metrics(metrics: ProducerMetrics, connections: RollingSum) -> Itera
     """
     yield from _connections(PRODUCER, connections)
     yield from _latencies(PRODUCER, metrics.latency_ms)
-    latencies = list(metrics.latency_ms.values())
-    answers = sum(step[2] for each in latencies for step in each.recent())
-    throttled_ms = sum(step[1] for step in metrics.throttle_ms.recent())
-    yield _gauge(f"{PRODUCER}produce.throttle.time.avg", throttled_ms / max(answers, 1))
-    yield _gauge(f"{PRODUCER}produce.throttle.time.max", metrics.throttle_ms.greatest())
+    yield from _throttle_times(f"{PRODUCER}produce.throttle.time", metrics.throttle_ms, metrics.latency_ms)
     yield from _avg_and_max(f"{PRODUCER}record.queue.time", metrics.queue_ms)
 
 
@@ -44,6 +40,8 @@ def consumer_metrics(
     fetches = list(metrics.fetch_latency_ms.values())
     yield _gauge(f"{CONSUMER}fetch.manager.fetch.latency.avg", mean_of(fetches))
     yield _gauge(f"{CONSUMER}fetch.manager.fetch.latency.max", greatest_of(fetches))
+    throttle = f"{CONSUMER}fetch.manager.fetch.throttle.time"
+    yield from _throttle_times(throttle, metrics.throttle_ms, metrics.fetch_latency_ms)
     yield _gauge(f"{CONSUMER}poll.idle.ratio.avg", min(metrics.idle_s.per_s(), 1.0))
     if assigned_partitions is None:
         return
@@ -62,6 +60,14 @@ def _latencies(prefix: str, by_node: Mapping[int, RollingSum]) -> Iterator[Point
     for node_id, window in list(by_node.items()):
         for point in _avg_and_max(f"{prefix}node.request.latency", window):
             yield point._replace(attributes=(("node_id", str(node_id)),))
+
+
+def _throttle_times(name: str, throttle_ms: RollingSum, latency_ms: Mapping[int, RollingSum]) -> Iterator[Point]:
+    """Yield the mean throttle time of all responses, most of which have none, and the maximum."""
+    responses = sum(step[2] for each in list(latency_ms.values()) for step in each.recent())
+    throttled_ms = sum(step[1] for step in throttle_ms.recent())
+    yield _gauge(f"{name}.avg", throttled_ms / max(responses, 1))
+    yield _gauge(f"{name}.max", throttle_ms.greatest())
 
 
 def _avg_and_max(name: str, window: RollingSum) -> Iterator[Point]:

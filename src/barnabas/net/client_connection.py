@@ -216,12 +216,35 @@ class _Pending:
 
 
 class _Held(NamedTuple):
-    """A request that waits until the client has authenticated again."""
+    """A request that waits until the client has authenticated again, or until the broker permits further requests."""
 
     request: object
     on_answer: OnResponse | None
     version: int
     timeout_s: float
+    due_at_s: float
+
+    @property
+    def is_abandoned(self) -> bool:
+        """True if nobody waits for the response any more."""
+        return isinstance(self.on_answer, _FutureResponse) and self.on_answer.future.done()
+
+
+class _FutureResponse:
+    """A callback that passes the response or the error to a future."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, future: asyncio.Future[Any]) -> None:
+        self.future = future
+
+    def __call__(self, response: Any, error: BarnabasError | None) -> None:
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(response)
+        else:
+            self.future.set_exception(error)
 
 
 async def dial(
@@ -404,9 +427,13 @@ class ClientConnection:
         self._correlation_id = 0
         self._failure: Failure | None = None
         self._session: asyncio.Task[None] | None = None  # authenticates again before the session ends
-        # The requests since the beginning of that authentication; None before and after it. The session may end while
-        # the authentication waits for earlier requests, and the broker ends a connection without a session.
+        # The requests since the beginning of that authentication, or since a response with a time to wait; None before
+        # and after it. The session may end while the authentication waits for earlier requests, and the broker ends a
+        # connection without a session.
         self._held: list[_Held] | None = None
+        self._is_authenticating_again = False
+        self._throttled_until_s = 0.0  # the time until which the broker permits no requests (KIP-219)
+        self._throttle_timer: asyncio.TimerHandle | None = None
         self.on_progress: Callable[[], None] | None = None
         """A callback for callers with many requests in flight, which handle several events together. It is called after
         all responses of one read were delivered, when waiting chunks have been sent, and when the connection ends.
@@ -464,16 +491,7 @@ class ClientConnection:
     ) -> asyncio.Future[Any]:
         """Send a request now and return the future of its response; see `send`."""
         future: asyncio.Future[Any] = self._loop.create_future()
-
-        def resolve(response: Any, error: BarnabasError | None) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(response)
-            else:
-                future.set_exception(error)
-
-        self.submit(request, resolve, version=version, timeout_s=timeout_s)
+        self.submit(request, _FutureResponse(future), version=version, timeout_s=timeout_s)
         self.flush()
         return future
 
@@ -498,7 +516,7 @@ class ClientConnection:
             cls, read = request.cls, request.read
         version = self.version_for(cls) if version is None else version
         if self._held is not None and cls not in AUTHENTICATION_REQUESTS:
-            self._held.append(_Held(request, on_answer, version, timeout_s))
+            self._hold(_Held(request, on_answer, version, timeout_s, self._loop.time() + timeout_s))
             return
         self._outbox += self._frame(request, version)
         if on_answer is None:
@@ -585,7 +603,8 @@ class ClientConnection:
 
         async def again() -> None:
             await asyncio.sleep(pause_s)
-            self._held = []
+            self._is_authenticating_again = True
+            self._held = self._held or []
             # The broker responds to earlier requests first, and some of them wait for minutes.
             now_s = self._loop.time()
             wait_s = max((pending.due_at_s - now_s for pending in self._pending), default=0.0)
@@ -595,14 +614,64 @@ class ClientConnection:
                 self._failure = self._failure or Failure.of(error)
                 self._stream.close(error)
             else:
+                self._is_authenticating_again = False
                 self._send_held()
 
         self._session = self._loop.create_task(again())
 
+    # --- requests that wait -----------------------------------------------------------------------------
+
+    def _throttle(self, time_ms: int) -> None:
+        """Send no requests for the time in a response. The broker would not read them (KIP-219)."""
+        self._throttled_until_s = max(self._throttled_until_s, self._loop.time() + time_ms / 1000)
+        self._held = self._held or []
+        self._look_at_held()
+
+    def _hold(self, request: _Held) -> None:
+        assert self._held is not None
+        self._held.append(request)
+        if self._throttled_until_s:
+            self._look_at_held()
+
+    def _look_at_held(self) -> None:
+        """Fail the requests whose time is over, and send the others as soon as the broker permits it.
+
+        The failed requests were not sent, so the connection stays open.
+        """
+        if self._throttle_timer is not None:
+            self._throttle_timer.cancel()
+            self._throttle_timer = None
+        if not self._stream.is_open:
+            return
+        now_s = self._loop.time()
+        if now_s >= self._throttled_until_s:
+            self._throttled_until_s = 0.0
+            self._send_held()
+            self._progress()
+            return
+        held = self._held or []
+        late = [each for each in held if each.due_at_s <= now_s]
+        self._held = [each for each in held if each.due_at_s > now_s]
+        at_s = min([self._throttled_until_s, *(each.due_at_s for each in self._held)])
+        self._throttle_timer = self._loop.call_at(at_s, self._look_at_held)
+        wait_s = self._throttled_until_s - now_s
+        for each in late:
+            if each.on_answer is not None:
+                message = (
+                    f"{self.address} permits the next request in {wait_s:.3g} s, because of a quota of this client"
+                )
+                each.on_answer(None, TimedOutError(message))
+        if late:
+            self._progress()
+
     def _send_held(self) -> None:
+        """Send the held requests, unless another reason holds them."""
+        if self._is_authenticating_again or self._throttled_until_s:
+            return
         held, self._held = self._held or [], None
         for each in held:
-            self.submit(each.request, each.on_answer, version=each.version, timeout_s=each.timeout_s)
+            if not each.is_abandoned:
+                self.submit(each.request, each.on_answer, version=each.version, timeout_s=each.timeout_s)
         self.flush()
 
     def _frame(self, request: object, version: int) -> list[Any]:
@@ -669,6 +738,8 @@ class ClientConnection:
         response = None if pending.read is None else pending.read(frame)
         if response is None:
             response = self._decode(pending, frame)
+            if time_ms := getattr(response, "throttle_time_ms", 0):
+                self._throttle(time_ms)
         self._pending.popleft().on_answer(response, None)
 
     def _decode(self, pending: _Pending, frame: Buffer) -> Any:
@@ -722,6 +793,9 @@ class ClientConnection:
             self._timer = None
         if self._session is not None and self._session is not asyncio.current_task(self._loop):
             self._session.cancel()
+        if self._throttle_timer is not None:
+            self._throttle_timer.cancel()
+            self._throttle_timer = None
         self._outbox.clear()
         held, self._held = self._held or [], None
         while self._pending:

@@ -7,8 +7,9 @@ Queued requests wait for an earlier request, or for the client to read its respo
 while there is no memory for a large request. So TCP flow control slows down a client that sends too fast or does not
 read.
 
-If a client exceeds a quota, the broker responds at once, and the connection is muted: it reads nothing for some time
-(KIP-219). The requests that it has received already are executed, so they occupy no memory while it is muted.
+If a client exceeds a quota, the broker responds at once, and the connection is muted: for some time, it reads nothing
+and executes no requests (KIP-219). If other connections wait for memory, a muted connection executes the requests that
+it has received, so that they occupy no memory.
 
 A waiting request releases the memory of its frame (`ConnectionContext.release_frame`), and counts only the bytes that
 it keeps. A connection does not read a large request after a waiting request. If other connections wait for memory, the
@@ -335,7 +336,7 @@ class ConnectionContext(Protocol):
         ...
 
     def mute(self, seconds: float) -> None:
-        """Read no further requests for some time, because the client has exceeded a quota (KIP-219)."""
+        """Read and execute no further requests for some time, because the client has exceeded a quota (KIP-219)."""
         ...
 
 
@@ -485,6 +486,8 @@ class ServerConnection:
             self._partial_since_s = self._used_at_s = now_s  # restart the time limits, because the broker does not read
             if self._stream.has_ended():
                 self._stream.close()
+            elif is_waited_for and self._waiting_bytes > SMALL_BYTES and not self._answering and not self._scheduled:
+                self._process(although_muted=True)
             return
         if self._reader.partial and self._is_waiting and not self._stream.is_reading:
             self._partial_since_s = now_s  # restart the time limit, because the broker delays the frame
@@ -601,7 +604,10 @@ class ServerConnection:
             return
         self._unmuting, self._muted_until_s = None, 0.0
         self._used_at_s = self._partial_since_s = loop.time()
-        self._read_on_or_wait()
+        if self._frames and not self._answering and not self._scheduled:
+            self._process()
+        else:
+            self._read_on_or_wait()
 
     def release_frame(self, size: int) -> bool:
         if self._answering is None:
@@ -711,14 +717,19 @@ class ServerConnection:
         self._frames.clear()
         self._waiting_bytes = 0
 
-    def _process(self) -> None:
-        """Execute queued requests until a request has to wait, or this turn ends."""
+    def _process(self, *, although_muted: bool = False) -> None:
+        """Execute queued requests until a request has to wait, or this turn ends.
+
+        :param although_muted: True to execute them even while the connection is muted.
+        """
         self._scheduled = False
         answers: list[Chunk] = []
         loop = self._listener.loop
         turn_ends_s = loop.time() + TURN_S
         try:
             while self._frames and self._closing_reason is None and self._stream.unsent_bytes <= UNSENT_BYTES_MAX:
+                if self._muted_until_s and not although_muted:
+                    break
                 reply = self._handler.carry_out(self._frames)
                 size = self._take(reply.frame_count)
                 answers += reply.answer
@@ -767,7 +778,7 @@ class ServerConnection:
             self.close(self._closing_reason)
         if self._is_at_rest():
             return
-        can_go_on = not self._answering and self._stream.unsent_bytes <= UNSENT_BYTES_MAX
+        can_go_on = not self._answering and not self._muted_until_s and self._stream.unsent_bytes <= UNSENT_BYTES_MAX
         if can_go_on and self._frames and not self._scheduled:
             self._scheduled = True
             self._listener.loop.call_soon(self._process)

@@ -35,7 +35,6 @@ from typing import Any
 from barnabas.addresses import host_port, split_listener
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.errors import ConfigurationError, UnavailableError
-from barnabas.log_lines import LimitedLog, LogEvent, event
 from barnabas.metrics.exposition import CONTENT_TYPE, Snapshots
 from barnabas.metrics.metric import Collect
 from barnabas.net.tls import TlsContext, server_context
@@ -47,6 +46,8 @@ from barnabas.security.http_authentication import (
     HttpRefusedError,
 )
 from barnabas.security.http_settings import OPEN, HttpAddress, HttpSecurity
+from barnabas.security.principal import Principal
+from barnabas.security.security_log import HttpSecurityLog
 
 CONNECTIONS_MAX = 32
 """The maximum number of connections. Further connections are closed immediately."""
@@ -88,6 +89,7 @@ class StatusPages:
 
 Prove = Callable[[HttpCredentials], HttpIdentity]
 """Returns the identity of credentials; raises AuthenticationError for wrong ones. Called on any thread."""
+MaySee = Callable[[Principal, str], bool]
 
 
 @contextmanager
@@ -97,11 +99,12 @@ def serving_status(
     not_ready: Callable[[], Sequence[str]] = list,
     is_alive: Callable[[], bool] = lambda: True,
     prove: Prove | None = None,
+    may_see: MaySee | None = None,
 ) -> Iterator[StatusServer | None]:
     """Serve the pages within the context.
 
     :param http: None serves no pages.
-    :param prove: see `StatusServer`.
+    :param prove, may_see: see `StatusServer`.
     :raises UnavailableError: the server cannot listen on the address.
     :raises ConfigurationError: other machines could connect without authentication, or a certificate is not valid.
     """
@@ -110,7 +113,7 @@ def serving_status(
         return
     snapshots = Snapshots(collect, SYSTEM_CLOCK, SYSTEM_CLOCK.sleep)
     pages = StatusPages(snapshots.pieces, is_alive, not_ready)
-    server = StatusServer(http.address, pages, SYSTEM_CLOCK, http.security, prove)
+    server = StatusServer(http.address, pages, SYSTEM_CLOCK, http.security, prove, may_see)
     try:
         server.start()
     except OSError as error:
@@ -144,6 +147,7 @@ class StatusServer:
 
     :param address: see `split_listener`; port 0 selects a free port.
     :param prove: proves the credentials of clients; needed with authentication.
+    :param may_see: returns whether a principal at an address may see the metrics now, in addition to its identity.
     :raises ValueError: the address is invalid.
     :raises ConfigurationError: other machines could connect without authentication, or a certificate is not valid.
     """
@@ -155,6 +159,7 @@ class StatusServer:
         clock: Clock,
         security: HttpSecurity = OPEN,
         prove: Prove | None = None,
+        may_see: MaySee | None = None,
     ) -> None:
         self._host, self._port = split_listener(address)
         self._scheme = security.scheme
@@ -166,7 +171,7 @@ class StatusServer:
         if security.authenticates:
             if prove is None:
                 raise ConfigurationError("these pages cannot authenticate clients; use --http-auth none")
-            guard = _Guard(prove, clock)
+            guard = _Guard(prove, may_see, clock)
         self._serving = _Serving(pages, clock, tls, guard)
         self._server: _Server | None = None
 
@@ -201,25 +206,24 @@ class StatusServer:
 class _Guard:
     """Authenticates the clients of the pages. Any thread may use it."""
 
-    def __init__(self, prove: Prove, clock: Clock) -> None:
+    def __init__(self, prove: Prove, may_see: MaySee | None, clock: Clock) -> None:
         self._prove = prove
-        self._failures = LimitedLog(log, clock.monotonic, "%d further authentications at --http failed")
-        self._authentication = HttpAuthentication(clock.monotonic, self._report)
+        self._may_see = may_see
+        self._log = HttpSecurityLog("http", clock.monotonic)
+        self._authentication = HttpAuthentication(clock.monotonic, self._log.note_failed_authentication)
 
-    def identity(self, header: str | None, address: str) -> HttpIdentity:
+    def identity(self, header: str | None, address: str, path: str) -> HttpIdentity:
         """Return the identity of a client that may see everything.
 
+        :param path: the path of the request, for the log.
         :raises HttpRefusedError: the client does not authenticate, or may not describe the cluster (403).
         """
         found = self._authentication.authenticate(header, address, self._prove)
-        if not found.sees_cluster:
-            raise HttpRefusedError(403, f"{found.principal} may not describe the cluster")
+        if not found.sees_cluster or not (self._may_see is None or self._may_see(found.principal, address)):
+            reason = f"{found.principal} may not describe the cluster"
+            self._log.note_refusal(found.principal, address, path, reason)
+            raise HttpRefusedError(403, reason)
         return found
-
-    def _report(self, address: str, user: str, reason: str) -> None:
-        extra = event(LogEvent.AUTHENTICATION_FAILED)
-        who = f"User:{user}" if user else "a token"
-        self._failures.warning("%s failed to authenticate at --http as %s: %s", address, who, reason, extra=extra)
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +371,8 @@ class _Handler(BaseHTTPRequestHandler):
         :raises HttpRefusedError: it may not.
         """
         if self.server.guard is not None:
-            self.server.guard.identity(self.headers.get("Authorization"), self.client_address[0])
+            path = self.path.partition("?")[0]
+            self.server.guard.identity(self.headers.get("Authorization"), self.client_address[0], path)
 
     def _may_see_all(self) -> bool:
         if self.server.guard is not None and "Authorization" not in self.headers:

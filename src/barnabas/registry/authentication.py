@@ -6,12 +6,10 @@ Nothing in a request but the header `Authorization` names the client: the regist
 from __future__ import annotations
 
 import asyncio
-import logging
 
 from barnabas.client.broker_login import BrokerLogin
 from barnabas.clock import Clock
 from barnabas.errors import AuthenticationError, BarnabasError
-from barnabas.log_lines import LimitedLog, LogEvent, event
 from barnabas.registry.errors import RegistryError
 from barnabas.registry.http_server import Request
 from barnabas.security.http_authentication import (
@@ -22,11 +20,10 @@ from barnabas.security.http_authentication import (
     parse_authorization,
 )
 from barnabas.security.principal import ANONYMOUS, Principal, PrincipalMapping
+from barnabas.security.security_log import HttpSecurityLog
 
 LOGINS_MAX = 16
 """The maximum number of simultaneous logins."""
-
-log = logging.getLogger(__name__)
 
 
 class ClientAuthentication:
@@ -36,11 +33,13 @@ class ClientAuthentication:
     :param mapping: maps the subjects of client certificates to principals.
     """
 
-    def __init__(self, login: BrokerLogin | None, mapping: PrincipalMapping, clock: Clock) -> None:
+    def __init__(
+        self, login: BrokerLogin | None, mapping: PrincipalMapping, clock: Clock, security_log: HttpSecurityLog
+    ) -> None:
         self._login = login
         self._mapping = mapping
-        self._failures = LimitedLog(log, clock.monotonic, "%d further authentications failed")
-        self._memory = HttpAuthentication(clock.monotonic, self._report)
+        self._log = security_log
+        self._memory = HttpAuthentication(clock.monotonic, security_log.note_failed_authentication)
         self._proofs: dict[bytes, asyncio.Task[HttpIdentity]] = {}
         """The logins in progress, by the digest of their credentials."""
         self._turns = asyncio.Semaphore(LOGINS_MAX)
@@ -57,7 +56,7 @@ class ClientAuthentication:
             credentials = parse_authorization(request.headers.get("authorization"))
             return (await self._identity(credentials, request.address)).principal
         except AuthenticationError as error:  # no rule maps the certificate
-            self._report(request.address, "a certificate", str(error))
+            self._log.note_failed_authentication(request.address, "", str(error))
             raise RegistryError(401, "Unauthorized") from None
         except HttpRefusedError as error:
             raise RegistryError(error.status, str(error)) from None
@@ -84,10 +83,6 @@ class ClientAuthentication:
             raise self._memory.failed(credentials, address, error) from None
         self._memory.proved(credentials, address, identity)
         return identity
-
-    def _report(self, address: str, user: str, reason: str) -> None:
-        extra = event(LogEvent.AUTHENTICATION_FAILED)
-        self._failures.warning("%s failed to authenticate as %s: %s", address, user or "a token", reason, extra=extra)
 
 
 class NoAuthentication:

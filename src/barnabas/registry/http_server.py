@@ -12,7 +12,7 @@ import asyncio
 import http
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -73,6 +73,7 @@ class Response:
 
 Handler = Callable[[Request], Awaitable[Response]]
 Refuse = Callable[[int, str], Response]
+RefuseHead = Callable[[Request], Awaitable[Response | None]]
 
 
 class _RefusedError(Exception):
@@ -89,10 +90,21 @@ class HttpServer:
     :param handle: returns the response to a request.
     :param refuse: takes a status and a message, and returns the response to an invalid request.
     :param tls: None for HTTP without TLS.
+    :param refuse_head: returns the response to a request that is refused before its body is read; None for others.
+        Called for requests with a body, so that a stranger costs no memory for it.
     """
 
-    def __init__(self, handle: Handler, refuse: Refuse, *, answer_s: float, tls: TlsContext | None = None) -> None:
+    def __init__(
+        self,
+        handle: Handler,
+        refuse: Refuse,
+        *,
+        answer_s: float,
+        tls: TlsContext | None = None,
+        refuse_head: RefuseHead | None = None,
+    ) -> None:
         self._tls = tls
+        self._refuse_head = refuse_head
         self._handle = handle
         self._refuse = refuse
         self._answer_s = answer_s
@@ -187,7 +199,13 @@ class HttpServer:
         try:
             given = starlette.requests.Request(scope, receive)
             try:
-                request = await self._request(given, connection)
+                head = self._head(given, connection)
+                refused = None if self._refuse_head is None or not _has_body(given) else await self._refuse_head(head)
+                if refused is not None:
+                    connection.refuse(refused)
+                    return
+                async with asyncio.timeout(RECEIVE_S):
+                    request = replace(head, body=await self._body(given, connection))
             except _RefusedError as error:
                 connection.refuse(self._refuse(error.status, str(error)))
                 return
@@ -203,9 +221,8 @@ class HttpServer:
             log.debug("closing a connection: %s", error)
             connection.abort()
 
-    async def _request(self, given: starlette.requests.Request, connection: _Connection) -> Request:
-        async with asyncio.timeout(RECEIVE_S):
-            body = await self._body(given, connection)
+    def _head(self, given: starlette.requests.Request, connection: _Connection) -> Request:
+        """Return a request without its body."""
         try:
             query = dict(
                 parse_qsl(given.scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=100)
@@ -214,7 +231,7 @@ class HttpServer:
             raise _RefusedError(400, str(error)) from error
         headers = {name.lower(): value for name, value in given.headers.items()}
         path = given.scope["raw_path"].decode("ascii")
-        return Request(given.method, path, query, headers, body, connection.peer[0], connection.certificate)
+        return Request(given.method, path, query, headers, b"", connection.peer[0], connection.certificate)
 
     async def _body(self, given: starlette.requests.Request, connection: _Connection) -> bytes:
         too_large = _RefusedError(413, f"the request body exceeds {BODY_BYTES_MAX} bytes")
@@ -344,6 +361,7 @@ class _Connection(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return
         head = f"HTTP/1.1 {response.status} {_phrase(response.status)}\r\nContent-Type: {response.content_type}\r\n"
+        head += "".join(f"{name}: {value}\r\n" for name, value in response.headers.items())
         head += f"Content-Length: {len(response.body)}\r\nConnection: close\r\n\r\n"
         self._transport.write(head.encode() + response.body)
         self._is_refused = True
@@ -397,6 +415,10 @@ class _Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._http.resume_writing()
+
+
+def _has_body(given: starlette.requests.Request) -> bool:
+    return given.headers.get("content-length", "0") != "0" or "transfer-encoding" in given.headers
 
 
 def _phrase(status: int) -> str:

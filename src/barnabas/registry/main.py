@@ -29,6 +29,7 @@ from barnabas.registry.subject_acls import SubjectAcls, fetch_acls
 from barnabas.registry.work_pool import WorkPool
 from barnabas.security.http_settings import OPEN, HttpAddress, HttpSecurity
 from barnabas.security.principal import PrincipalMapping, parse_principals
+from barnabas.security.security_log import HttpSecurityLog
 from barnabas.stop_signals import stop_on_signals
 
 ANSWER_S = 45.0
@@ -80,7 +81,7 @@ class RegistryConfig:
         return self.login_settings or {**self.settings, "bootstrap.servers": self.bootstrap}
 
 
-def _authentication(config: RegistryConfig) -> Authentication:
+def _authentication(config: RegistryConfig, security_log: HttpSecurityLog) -> Authentication:
     """Return what authenticates the clients of a registry.
 
     :raises ConfigurationError: users cannot log in with these settings, and there are no client certificates.
@@ -90,7 +91,7 @@ def _authentication(config: RegistryConfig) -> Authentication:
     client = make_config(AdminConfig, settings_of_all_clients(config.settings_of_logins), {})
     by_certificate_only = config.security.cafile is not None and not client.security_protocol.uses_sasl
     login = None if by_certificate_only else BrokerLogin(client, SYSTEM_CLOCK)
-    return ClientAuthentication(login, PrincipalMapping.parse(config.mapping_rules), SYSTEM_CLOCK)
+    return ClientAuthentication(login, PrincipalMapping.parse(config.mapping_rules), SYSTEM_CLOCK, security_log)
 
 
 class Registry:
@@ -101,7 +102,8 @@ class Registry:
 
     def __init__(self, config: RegistryConfig) -> None:
         self._config = config
-        self._authentication = _authentication(config)
+        self._security_log = HttpSecurityLog("registry", SYSTEM_CLOCK.monotonic)
+        self._authentication = _authentication(config, self._security_log)
         tls = config.security.tls
         self._tls = None if tls is None else TlsContext(tls, server_context)
         super_users = parse_principals(config.super_users)
@@ -125,8 +127,12 @@ class Registry:
         :raises BarnabasError: no broker responds, or the registry cannot listen on the address.
         """
         config = self._config
+        if self._acls is not None:
+            self._acls.begin()
         await asyncio.gather(self._topic.start(), self._work.start())
-        self._server = HttpServer(self._answer, refusal, answer_s=ANSWER_S, tls=self._tls)
+        self._server = HttpServer(
+            self._answer, refusal, answer_s=ANSWER_S, tls=self._tls, refuse_head=self._refuse_head
+        )
         if config.security.is_open_to_all(config.host):
             log.warning("the registry accepts all clients without authentication (--allow-anonymous)")
         try:
@@ -137,7 +143,7 @@ class Registry:
             ) from error
         self.url = config.url or f"{config.security.scheme}://{host_port(config.host, port)}"
         service = Service(self._state, self._topic, self._work)
-        self._rest = RestApi(service, self._authentication, self._acls)
+        self._rest = RestApi(service, self._authentication, self._acls, self._security_log.note_refusal)
 
     async def _answer(self, request: Request) -> Response:
         if self._rest is None:
@@ -145,6 +151,10 @@ class Registry:
         response = await self._rest.answer(request)
         self._answers[response.status] += 1
         return response
+
+    async def _refuse_head(self, request: Request) -> Response | None:
+        """Refuse a client that does not authenticate, before the body of its request is read."""
+        return None if self._rest is None else await self._rest.refuse_stranger(request)
 
     def collect(self) -> Iterator[Sample]:
         """Yield the metrics. Thread-safe."""
@@ -157,7 +167,8 @@ class Registry:
         """Return the reasons why the registry is not ready. Thread-safe."""
         if self._rest is None:
             return [f"the registry is reading {self._config.topic}"]
-        return [f"cannot read {self._config.topic}: {error}" for error in (self._topic.failure,) if error]
+        failures = {self._config.topic: self._topic.failure, "ACLs": "" if self._acls is None else self._acls.failure}
+        return [f"cannot read {what}: {error}" for what, error in failures.items() if error]
 
     async def stop(self) -> None:
         """Finish the current requests, then stop."""

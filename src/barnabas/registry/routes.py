@@ -132,18 +132,38 @@ class Authentication(Protocol):
         """
 
 
+NoteRefusal = Callable[[Principal, str, str, str], object]
+
+
 class RestApi:
     """The REST interface of a registry.
 
     :param authentication: returns the principal of each request.
     :param acls: returns the authorizer; None if no ACLs apply.
+    :param note_refusal: called with the principal, the address, the request and the reason of each refused request.
     """
 
-    def __init__(self, service: Service, authentication: Authentication, acls: SubjectAcls | None = None) -> None:
+    def __init__(
+        self,
+        service: Service,
+        authentication: Authentication,
+        acls: SubjectAcls | None = None,
+        note_refusal: NoteRefusal = lambda *_: None,
+    ) -> None:
         check_routes((each.method, each.path) for each in ROUTES)
         self._service = service
         self._authentication = authentication
         self._acls = acls
+        self._note_refusal = note_refusal
+
+    async def refuse_stranger(self, request: Request) -> Response | None:
+        """Return the response to a client that does not authenticate; None for others."""
+        try:
+            await self._authentication.principal_of(request)
+        except RegistryError as error:
+            content_type = content_types.negotiate(request.headers.get("accept", ""))
+            return refusal(error.code, error.message, content_type or content_types.V1)
+        return None
 
     async def answer(self, request: Request) -> Response:
         """Return the response to a request; errors are also converted to responses."""
@@ -160,6 +180,8 @@ class RestApi:
         try:
             return await self._answer(request, content_type, Caller(principal, request.address, authorizer))
         except RegistryError as error:
+            if error.status == HTTPStatus.FORBIDDEN:
+                self._note_refusal(principal, request.address, f"{request.method} {request.path}", error.message)
             return refusal(error.code, error.message, content_type)
 
     async def _answer(self, request: Request, content_type: str, caller: Caller) -> Response:

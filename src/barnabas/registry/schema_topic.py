@@ -21,6 +21,7 @@ from barnabas.client.offset_requests import list_offsets
 from barnabas.client.producer.async_producer import AsyncProducer
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, TimedOutError
+from barnabas.log_lines import LimitedLog
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.list_offsets import LATEST_TIMESTAMP
 from barnabas.records import Record as ReadRecord
@@ -73,6 +74,7 @@ class SchemaTopic:
         self._consumer = AsyncConsumer(given, auto_offset_reset="earliest", fetch_max_wait_ms=500)
         self._awaited: dict[str, dict[int, Effect]] = {}
         """For each pending change, the effects of its records by offset."""
+        self._unknown = LimitedLog(log, SYSTEM_CLOCK.monotonic, "skipped %d further unknown records")
         self._progress = asyncio.Condition()
         self._reading: asyncio.Task[None] | None = None
         self.failure = ""
@@ -90,6 +92,28 @@ class SchemaTopic:
         :raises TimedOutError: no broker responds.
         """
         await self.cluster.refresh()
+        if not await self._exists():
+            await self._create()
+        self._consumer.assign([self._tp])
+        end = (await self._consumer.end_offsets([self._tp]))[self._tp]
+        self._reading = asyncio.create_task(self._read())
+        async with self._progress:
+            await self._progress.wait_for(lambda: self._log.next_offset >= end or self._has_ended)
+        if self._has_ended:
+            await self._reading
+        await self.repair()
+
+    async def _exists(self) -> bool:
+        """Return whether the topic exists. A registry without permission to create it needs no such permission then.
+
+        :raises ApiError: the registry may not describe the topic.
+        """
+        (found,) = await self.cluster.describe([self.name])
+        if found.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise ApiError(found.error, f"allow the principal of the registry to READ and WRITE topic {self.name}")
+        return found.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    async def _create(self) -> None:
         replicas = min(REPLICAS_WANTED, len(self.cluster.view.brokers))
         try:
             await create_topic(
@@ -103,14 +127,6 @@ class SchemaTopic:
         except ApiError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
-        self._consumer.assign([self._tp])
-        end = (await self._consumer.end_offsets([self._tp]))[self._tp]
-        self._reading = asyncio.create_task(self._read())
-        async with self._progress:
-            await self._progress.wait_for(lambda: self._log.next_offset >= end or self._has_ended)
-        if self._has_ended:
-            await self._reading
-        await self.repair()
 
     async def stop(self) -> None:
         if self._reading is not None:
@@ -150,7 +166,8 @@ class SchemaTopic:
         try:
             effect = self._log.take(record.offset, record.key, record.value, change_header)
         except UnknownRecordError as error:
-            log.warning("%s: skipping an unknown record at offset %d: %s", self._tp, record.offset, error)
+            message = "%s: skipping an unknown record at offset %d: %s"
+            self._unknown.warning(message, self._tp, record.offset, error)
             return
         if change_header is not None and change_header.change in self._awaited:
             self._awaited[change_header.change][record.offset] = effect

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from barnabas.client.cluster import Cluster
 from barnabas.clock import Clock
-from barnabas.errors import ApiError, BarnabasError, ErrorCode
+from barnabas.errors import ApiError, BarnabasError, ErrorCode, UnsupportedVersionError
 from barnabas.log_lines import LimitedLog
 from barnabas.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from barnabas.registry.errors import RegistryError
@@ -35,7 +35,9 @@ GRACE_S = 10.0
 FETCH_S_MAX = 5.0
 """The maximum time in seconds to wait for a broker."""
 PAUSE_S = 0.5
-"""The time in seconds between two attempts after a failure."""
+"""The time in seconds between two attempts that requests cause after a failure."""
+RETRY_S = 2.0
+"""The time in seconds after which the registry tries again by itself."""
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +62,9 @@ class SubjectAcls:
         """The time at which the last ACLs were requested."""
         self._failed_s = float("-inf")
         self._fetching: asyncio.Task[None] | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self.failure = ""
+        """The reason why the last attempt to read ACLs has failed; empty after a success. Any thread may read it."""
         self._warnings = LimitedLog(log, clock.monotonic, "%d further times no ACLs could be read")
 
     async def authorizer(self) -> Authorizer | None:
@@ -69,17 +74,27 @@ class SubjectAcls:
         """
         now_s = self._clock.monotonic()
         age_s = now_s - self._asked_s
-        if age_s > AGE_S_MAX / 2 and self._fetching is None and now_s - self._failed_s > PAUSE_S:
-            self._fetching = asyncio.create_task(self._update())
-        if age_s > AGE_S_MAX and self._fetching is not None:
+        if age_s > AGE_S_MAX / 2 and now_s - self._failed_s > PAUSE_S:
+            self.begin()
+        # While no broker responds, requests do not wait for each attempt.
+        if self._fetching is not None and age_s > (GRACE_S if self.failure else AGE_S_MAX):
             await asyncio.shield(self._fetching)
         age_s = self._clock.monotonic() - self._asked_s
         if self._is_on is None or age_s > GRACE_S:
             raise RegistryError.no_acls()
         return self._authorizer if self._is_on else None
 
+    def begin(self) -> None:
+        """Read the ACLs now, unless that is in progress. After a failure, read them again until it succeeds: a registry
+        that is not ready may get no requests.
+        """
+        if self._fetching is None:
+            self._fetching = asyncio.create_task(self._update())
+
     async def close(self) -> None:
         """Stop reading."""
+        if self._retry is not None:
+            self._retry.cancel()
         if self._fetching is not None:
             self._fetching.cancel()
             await asyncio.gather(self._fetching, return_exceptions=True)
@@ -94,18 +109,17 @@ class SubjectAcls:
                 raise ApiError(ErrorCode.SECURITY_DISABLED, "a broker has no authorizer, but another one has")
         except (BarnabasError, TimeoutError) as error:
             self._failed_s = self._clock.monotonic()
-            self._warnings.warning(
-                "cannot read the ACLs of subjects: %s; the registry refuses requests %g s after the last ACLs",
-                str(error) or f"no response within {FETCH_S_MAX:g} s",
-                GRACE_S,
-            )
+            self.failure = str(error) or f"no response within {FETCH_S_MAX:g} s"
+            message = "cannot read the ACLs of subjects: %s; the registry refuses requests %g s after the last ACLs"
+            self._warnings.warning(message, self.failure, GRACE_S)
+            self._retry = asyncio.get_running_loop().call_later(RETRY_S, self.begin)
         else:
             self._take(bindings, asked_s)
         finally:
             self._fetching = None
 
     def _take(self, bindings: list[AclBinding] | None, asked_s: float) -> None:
-        self._asked_s, self._is_on = asked_s, bindings is not None
+        self._asked_s, self._is_on, self.failure = asked_s, bindings is not None, ""
         if bindings is not None and bindings != self._bindings:
             self._bindings, self._authorizer.acls = bindings, Acls(bindings)
 
@@ -117,7 +131,8 @@ async def fetch_acls(cluster: Cluster) -> list[AclBinding] | None:
     """
     found: list[AclBinding] = []
     channel = await cluster.any_channel()
-    for kind in (ResourceType.SUBJECT, ResourceType.CLUSTER):
+    # Apache Kafka's brokers end the connection of a request with SUBJECT. Without an authorizer, they get none.
+    for kind in (ResourceType.CLUSTER, ResourceType.SUBJECT):
         request = DescribeAclsRequest(
             resource_type_filter=kind,
             resource_name_filter=None,
@@ -127,7 +142,10 @@ async def fetch_acls(cluster: Cluster) -> list[AclBinding] | None:
             operation=Operation.ANY,
             permission_type=Permission.ANY,
         )
-        response: DescribeAclsResponse = await channel.send(request, timeout_s=FETCH_S_MAX)
+        try:
+            response: DescribeAclsResponse = await channel.send(request, timeout_s=FETCH_S_MAX)
+        except UnsupportedVersionError:  # a broker of an earlier release
+            return None
         if response.error_code == ErrorCode.SECURITY_DISABLED:
             return None
         if response.error_code:

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker import security_log
-from barnabas.broker.security_log import HOSTS_MAX, LINES_MAX, VALUE_CHARACTERS_MAX, RequestSource, SecurityLog
+from barnabas.broker.security_log import RequestSource, SecurityLog
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.log_lines import JsonLines, LimitedLog, LogEvent, PlainLines
 from barnabas.net.server_connection import Endpoints
+from barnabas.security import security_log
 from barnabas.security.acls import Operation
 from barnabas.security.principal import Principal
+from barnabas.security.security_log import HOSTS_MAX, LINES_MAX, VALUE_CHARACTERS_MAX, HttpSecurityLog
 
 ALICE = Principal("User", "alice")
 RULE = "an ACL denies it: deny User:alice write topic:clicks"
@@ -162,3 +163,14 @@ def test_lines_and_addresses_are_limited_in_total(written: Written) -> None:
     written.clock.advance(PERIOD_S)
     written.refuse("10.9.9.9")
     assert written.objects[-2]["message"] == f"{2 * HOSTS_MAX - LINES_MAX} further refused requests are not logged"
+
+
+def test_http_servers_write_the_same_log(written: Written) -> None:
+    log = HttpSecurityLog("registry", written.clock.monotonic)
+    log.note_failed_authentication("10.0.0.1", "al ice", "wrong password")
+    for _ in range(1_000):
+        log.note_refusal(ALICE, "10.0.0.1", "GET /subjects/a", "User is denied operation Read on Subject: a")
+    assert written.objects[0]["event"] == "connection.authentication-failed"
+    assert 'failed to authenticate: user="al ice" address=10.0.0.1 listener=registry' in written.plain[0]
+    assert (written.objects[1]["principal"], written.objects[1]["request"]) == ("User:alice", "GET /subjects/a")
+    assert len(written.plain) == 1 + LimitedLog.LINES_MAX

@@ -35,6 +35,7 @@ REQUIRED_OF_CONSUMERS = {
     "poll.idle.ratio.avg",
 }
 """KIP-714, *Standard producer metrics* and *Standard consumer metrics*."""
+FURTHER_OF_CONSUMERS = {"fetch.manager.fetch.throttle.time.avg", "fetch.manager.fetch.throttle.time.max"}
 
 
 def by_name(points: list[Point], prefix: str) -> dict[str, Point]:
@@ -76,16 +77,19 @@ def test_consumer_has_the_required_metrics() -> None:
     connections.add(1)
     metrics.fetched(1, 0.1)
     metrics.fetched(2, 0.3)
+    metrics.throttle_ms.add(500)
     metrics.commit_ms.add(8)
     metrics.rebalance_ms.add(50)
     metrics.rebalance_ms.add(70)
     clock.advance(10)
     metrics.idle_s.add(4.0)
     points = list(consumer_metrics(metrics, connections, assigned_partitions=3))
-    assert {point.name.removeprefix(CONSUMER) for point in points} == REQUIRED_OF_CONSUMERS
+    assert {point.name.removeprefix(CONSUMER) for point in points} == REQUIRED_OF_CONSUMERS | FURTHER_OF_CONSUMERS
     assert of_nodes(points, f"{CONSUMER}node.request.latency.max") == {"1": 100.0, "2": 300.0}
     found = by_name(points, CONSUMER)
     assert found["fetch.manager.fetch.latency.avg"].value == 200.0
+    assert found["fetch.manager.fetch.throttle.time.avg"].value == 250.0
+    assert found["fetch.manager.fetch.throttle.time.max"].value == 500.0
     assert found["coordinator.assigned.partitions"].value == 3.0
     assert found["coordinator.commit.latency.max"].value == 8.0
     assert found["coordinator.rebalance.latency.total"].value == 120.0

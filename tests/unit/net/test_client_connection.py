@@ -445,3 +445,96 @@ def test_requests_that_wait_for_an_authentication_fail_with_it():
             connection.submit(HEARTBEAT_REQUEST, None)
 
     asyncio.run(scenario())
+
+
+def throttled(number, time_ms):
+    return HeartbeatResponse(error_code=0, throttle_time_ms=time_ms), 4, number
+
+
+async def until_progress(connection):
+    progress = asyncio.Event()
+    connection.on_progress = progress.set
+    await progress.wait()
+
+
+def test_client_sends_nothing_for_the_time_that_a_response_contains():
+    async def test(peer):
+        connection, stream = peer.connection, peer.stream
+        first = connection.send_soon(heartbeat())
+        stream.receive(throttled(2, 30))
+        assert (await first).throttle_time_ms == 30
+        stream.sent.clear()
+        later = [connection.send_soon(heartbeat(number)) for number in range(2)]
+        await asyncio.sleep(0)
+        assert stream.sent == []
+        assert connection.in_flight == 2
+        await until_progress(connection)
+        stream.receive(ok(3), ok(4))
+        await asyncio.gather(*later)
+        connection.send_soon(heartbeat())
+        assert len(stream.sent) == 2
+
+    run(test)
+
+
+def test_longest_throttle_time_counts():
+    async def test(peer):
+        connection, stream = peer.connection, peer.stream
+        for _ in range(2):
+            connection.send_soon(heartbeat())
+        stream.receive(throttled(2, 3_600_000), throttled(3, 1))
+        stream.sent.clear()
+        connection.send_soon(heartbeat())
+        await asyncio.sleep(0.01)
+        assert stream.sent == []
+
+    run(test)
+
+
+def test_request_that_waits_too_long_fails_and_the_connection_stays_open():
+    async def test(peer):
+        connection, stream = peer.connection, peer.stream
+        connection.send_soon(heartbeat())
+        stream.receive(throttled(2, 3_600_000))
+        stream.sent.clear()
+        patient = connection.send_soon(heartbeat(), timeout_s=7_200)
+        with pytest.raises(TimedOutError, match="because of a quota of this client"):
+            await connection.send(heartbeat(), timeout_s=0.01)
+        assert connection.is_open
+        assert not patient.done()
+        connection.close()
+        with pytest.raises(DisconnectedError):
+            await patient
+        assert stream.sent == []
+
+    run(test)
+
+
+def test_request_that_nobody_waits_for_any_more_is_not_sent():
+    async def test(peer):
+        connection, stream = peer.connection, peer.stream
+        connection.send_soon(heartbeat())
+        stream.receive(throttled(2, 20))
+        stream.sent.clear()
+        connection.send_soon(heartbeat(1)).cancel()
+        kept = connection.send_soon(heartbeat(2))
+        await until_progress(connection)
+        assert len(stream.sent) == 1
+        stream.receive(ok(3))
+        await kept
+
+    run(test)
+
+
+def test_closed_connection_leaves_no_timer():
+    async def test(peer):
+        connection, stream = peer.connection, peer.stream
+        connection.send_soon(heartbeat())
+        stream.receive(throttled(2, 3_600_000))
+        timer = connection._throttle_timer
+        connection.close()
+        assert timer.cancelled()
+        assert connection._throttle_timer is None
+        assert not stream.is_open
+
+    run(test)

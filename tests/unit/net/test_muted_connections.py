@@ -1,4 +1,4 @@
-"""A muted connection reads nothing for some time, keeps no requests, and ends with its client or its listener."""
+"""A muted connection reads and executes nothing for some time, and ends with its client or its listener."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from barnabas.net.listener import Listener
-from barnabas.net.server_connection import ConnectionContext, Frame, FrameReply, Limits
+from barnabas.net.server_connection import SMALL_BYTES, ConnectionContext, Frame, FrameReply, Limits
 from tests.support.fake_stream import FakeStream, connect
 
 IDLE_S, PARTIAL_S = 60.0, 5.0
@@ -116,20 +116,49 @@ def test_muted_connection_responds_and_reads_again_later(case: Scenario) -> None
 
 
 @scenario
-def test_received_requests_do_not_stay_in_memory(case: Scenario) -> None:
+def test_requests_that_were_received_wait(case: Scenario) -> None:
     case.send(b"mute:5", b"second", b"third")
-    case.loop.advance(0)
+    case.loop.advance(4.9)
+    assert case.carried_out == [b"mute:5"]
+    case.loop.advance(0.2)
     assert case.carried_out == [b"mute:5", b"second", b"third"]
     assert case.listener.memory.used_bytes == 0
+    assert case.stream.is_reading
+
+
+@scenario
+def test_request_can_mute_the_connection_again(case: Scenario) -> None:
+    case.send(b"mute:5", b"mute:9", b"last")
+    case.loop.advance(5.1)
+    assert case.carried_out == [b"mute:5", b"mute:9"]
+    case.loop.advance(8.8)
+    assert not case.stream.is_reading
+    case.loop.advance(0.2)
+    assert case.carried_out[-1] == b"last"
+    assert case.stream.is_reading
+
+
+@scenario
+def test_large_requests_are_executed_if_other_connections_wait_for_memory(case: Scenario) -> None:
+    large = bytes(SMALL_BYTES + 1)
+    case.send(b"mute:3600", large, b"last")
+    case.sweep()
+    assert case.carried_out == [b"mute:3600"]
+    memory = case.listener.memory
+    memory.change(case.listener.limits.queued_bytes_max)
+    assert not memory.reserve(2 * SMALL_BYTES, lambda _size: None)
+    case.sweep()
+    assert case.carried_out == [b"mute:3600", large, b"last"]
     assert not case.stream.is_reading
 
 
 @scenario
 def test_longest_of_several_times_counts(case: Scenario) -> None:
-    case.send(b"mute:5", b"mute:9", b"mute:1")
-    case.loop.advance(5.1)
+    for seconds in (5, 9, 1):
+        case.link.mute(seconds)
+    case.loop.advance(8.9)
     assert not case.stream.is_reading
-    case.loop.advance(4)
+    case.loop.advance(0.2)
     assert case.stream.is_reading
 
 

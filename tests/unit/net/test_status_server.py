@@ -318,7 +318,8 @@ def test_metrics_need_a_user_who_may_describe_the_cluster(caplog: pytest.LogCapt
         assert get(server, "/metrics", "alice")[:2] == (403, b"User:alice may not describe the cluster\n")
         assert get(server, "/metrics", "admin", "nobody knows")[0] == 503
         assert get(server, "/metrics", "admin") == (200, b"the metrics\n", None)
-    assert "failed to authenticate at --http as User:admin" in caplog.text
+    assert "failed to authenticate: user=admin address=127.0.0.1 listener=http" in caplog.text
+    assert "refused a request: principal=User:alice" in caplog.text
     assert "planted" not in caplog.text
 
 

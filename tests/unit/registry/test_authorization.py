@@ -13,7 +13,9 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
+from barnabas.clock import ManualClock
 from barnabas.registry import authorization, changes, routes
+from barnabas.registry.authentication import ClientAuthentication
 from barnabas.registry.authorization import ACCESS, Access, Route, Scope, check_routes
 from barnabas.registry.http_server import Request, Response
 from barnabas.registry.requests import SchemaRequest
@@ -33,10 +35,12 @@ from barnabas.security.acls import (
     ResourceType,
 )
 from barnabas.security.authorizer import Acls, Authorizer
-from barnabas.security.principal import Principal
+from barnabas.security.principal import Principal, PrincipalMapping
+from barnabas.security.security_log import HttpSecurityLog
 from tests.tidy.test_tidy import ROOT
 
 ALICE = Principal("User", "alice")
+QUIET = HttpSecurityLog("registry", ManualClock().monotonic)
 SECRET = "hidden-value"
 OPEN_SUBJECT = "clicks-value"
 MISSING = "no-such-subject"
@@ -87,7 +91,9 @@ class FixedAcls:
 class Api:
     """The REST interface over a state with two subjects, one of which refers to the other."""
 
-    def __init__(self, bindings: Iterable[AclBinding] | None) -> None:
+    def __init__(
+        self, bindings: Iterable[AclBinding] | None, authentication: routes.Authentication | None = None
+    ) -> None:
         self.state = RegistryState()
         self.topic = UnusedTopic()
         for subject, content in {
@@ -100,7 +106,7 @@ class Api:
             self.state.apply(record)
         service = Service(self.state, cast(Any, self.topic), cast(Any, UnusedWork()))
         acls = None if bindings is None else cast(SubjectAcls, FixedAcls(bindings))
-        self._rest = RestApi(service, Alice(), acls)
+        self._rest = RestApi(service, authentication or Alice(), acls)
 
     def ask(self, method: str, path: str, body: Any = None, query: dict[str, str] | None = None) -> tuple[int, Any]:
         content = b"" if body is None else json.dumps(body).encode()
@@ -181,6 +187,14 @@ def test_client_with_the_permission_of_a_route_may_use_it(route: Route, access: 
         bindings = list(allow(ResourceType.CLUSTER, CLUSTER_NAME, access.operation))
     status, answer = Api(bindings).ask(*request_of(route, SECRET))
     assert status not in (401, 403), answer
+
+
+@pytest.mark.parametrize("route", ACCESS, ids=" ".join)
+def test_client_without_credentials_gets_401_at_every_route(route: Route) -> None:
+    api = Api([], ClientAuthentication(None, PrincipalMapping.parse("DEFAULT"), ManualClock(), QUIET))
+    answers = [api.ask(*request_of(route, subject)) for subject in (SECRET, MISSING)]
+    assert answers == [(401, {"error_code": 401, "message": "Unauthorized"})] * 2
+    assert api.topic.appended == []
 
 
 def test_every_route_has_an_entry_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
 pytest.importorskip("uvicorn")
 
+from barnabas.net.tls import TlsContext, server_context
 from barnabas.registry import http_server
 from barnabas.registry.http_server import HttpServer, Request, Response
+from barnabas.security.tls_settings import TlsSettings
+from tests.support.certificates import Certificates
 
 
 async def no_request(_request: Request) -> NoReturn:
@@ -183,6 +188,44 @@ def test_connection_serves_one_request_after_the_other_and_ends_with_its_client(
         writer.write_eof()
         async with asyncio.timeout(60):
             assert await reader.read() == b""
+        writer.close()
+        await server.stop()
+
+    asyncio.run(check())
+
+
+def test_silent_tls_clients_do_not_shut_others_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(http_server, "CONNECTIONS_OF_ADDRESS_MAX", 5)
+    certificates = Certificates(tmp_path)
+    tls = TlsContext(TlsSettings(key_store=str(certificates.server("registry"))), server_context)
+    context = ssl.create_default_context(cafile=str(certificates.ca))
+
+    async def check() -> None:
+        server = HttpServer(show_length, refuse, answer_s=5, tls=tls)
+        port = await server.start("127.0.0.1", 0)
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc")
+        assert b"200" in await reader.readline()
+        writer.close()
+        for _, each in silent:
+            each.close()
+        await server.stop()
+
+    asyncio.run(check())
+
+
+def test_tls_handshake_has_a_deadline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(http_server, "HANDSHAKE_S", 0.1)
+    tls = TlsContext(TlsSettings(key_store=str(Certificates(tmp_path).server("registry"))), server_context)
+
+    async def check() -> None:
+        server = HttpServer(no_request, refuse, answer_s=5, tls=tls)
+        port = await server.start("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        with contextlib.suppress(ConnectionResetError):
+            async with asyncio.timeout(60):
+                assert await reader.read() == b""
         writer.close()
         await server.stop()
 

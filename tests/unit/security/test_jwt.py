@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from joserfc import jwk, jws
 
 from barnabas.errors import AuthenticationError, ConfigurationError
-from barnabas.security.jwt import KEY_TYPES, JwtValidator, KeySet, UnknownKeyError, parse_key_set
+from barnabas.security.jwt import KEY_TYPES, JwtValidator, KeySet, UnknownKeyError, claimed_identity, parse_key_set
 from barnabas.security.oauthbearer import AcceptedToken, OAuthBearerClient, OAuthBearerServer
 from tests.support.searches import examples
 
@@ -326,3 +326,16 @@ def test_unusable_key_set_is_refused(data: bytes, error: str) -> None:
 
 def test_supported_algorithms_are_asymmetric() -> None:
     assert set(KEY_TYPES.values()) == {"RSA", "EC", "OKP"}
+
+
+def test_claims_of_an_unverified_token_are_read() -> None:
+    assert claimed_identity(token(), "sub") == accepted(token())
+    assert claimed_identity(with_claims(client="reports"), "client").principal == "reports"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "abc", "a.b.c", with_claims(sub=7), with_claims(sub=""), with_claims(exp=None), with_claims(exp="x")]
+)
+def test_token_without_readable_claims_is_refused(text: str) -> None:
+    with pytest.raises(AuthenticationError):
+        claimed_identity(text, "sub")

@@ -70,6 +70,16 @@ def test_client_may_act_as_the_tokens_principal_only(name: str) -> None:
     assert not other.is_complete
 
 
+@pytest.mark.parametrize("name", ["alice", "a,b", "a=b", "=2C", "Zoë B."])
+def test_server_confirms_the_principal_that_a_client_names(name: str) -> None:
+    client = OAuthBearerClient("good.token", authorization=name)
+    server = OAuthBearerServer(lambda _token: AcceptedToken(name, 123))
+    assert client.respond(server.respond(client.first())) == b""
+    assert client.is_complete
+    other = OAuthBearerServer(lambda _token: AcceptedToken(f"{name}x", 123))
+    assert other.respond(client.first()) == INVALID_TOKEN
+
+
 def test_message_has_the_form_of_kafkas_clients() -> None:
     message = encode_token("a.b-c_d~e+f/g==", {"tenant": "x", "zone": "y z"})
     assert message == b"n,,\x01auth=Bearer a.b-c_d~e+f/g==\x01tenant=x\x01zone=y z\x01\x01"

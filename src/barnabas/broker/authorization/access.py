@@ -17,6 +17,7 @@ ERROR_OF = {
     ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 """The error of a missing permission, by the type of the resource."""
+NO_SUCH_ID = "no topic with this id exists"
 
 
 class KnownTopics(Protocol):
@@ -101,15 +102,17 @@ class Need(NamedTuple):
 class Check:
     """The check of one request.
 
+    :param is_at_once: True if the handler runs immediately after the check, so that both know the same topics.
     :ivar refused: the operations that the request needs, and that are not allowed.
     """
 
-    __slots__ = ("access", "refused", "topics", "version")
+    __slots__ = ("access", "is_at_once", "refused", "topics", "version")
 
-    def __init__(self, access: Access, topics: KnownTopics, version: int) -> None:
+    def __init__(self, access: Access, topics: KnownTopics, version: int, *, is_at_once: bool = False) -> None:
         self.access = access
         self.topics = topics
         self.version = version
+        self.is_at_once = is_at_once
         self.refused: list[Need] = []
 
     def permits(self, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:

@@ -105,8 +105,11 @@ class Whole(Rule):
 class ForEach(Rule):
     """Each entry of a list needs an operation on its own resource. The other entries are processed.
 
+    An entry with an unknown topic id is refused, too. Otherwise the handler could process it without a check, because
+    the broker may learn of the topic a moment later.
+
     :param entries: the name of the list in the request. A list that is None passes.
-    :param name: returns the name of the resource of an entry; None if the entry passes.
+    :param name: returns the name of the resource of an entry; None for an unknown topic id.
     :param results: the name of the list in the response.
     :param refused: creates the entry of the response, from the entry of the request, the error and the version.
     :param respond: creates a response without results. It is used if all entries are refused.
@@ -141,10 +144,14 @@ class ForEach(Rule):
             if is_pause_due(number):
                 yield
             name = self.name(entry, check)
-            if name is None or check.permits(self.operation, self.kind, name):
+            if name is None:
+                is_allowed, code = check.is_at_once, ErrorCode.UNKNOWN_TOPIC_ID
+            else:
+                is_allowed, code = check.permits(self.operation, self.kind, name), ERROR_OF[self.kind]
+            if is_allowed:
                 allowed.append(entry)
             else:
-                refused.append(self.refused(entry, ERROR_OF[self.kind], check.version))
+                refused.append(self.refused(entry, code, check.version))
         return self.outcome(request, allowed, refused)
 
     def outcome(self, request: Any, allowed: list[Any], refused: list[Any]) -> Outcome:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from barnabas.broker.authorization.access import ERROR_OF, Access, Check, KnownTopics, Need
+from barnabas.broker.authorization.access import ERROR_OF, NO_SUCH_ID, Access, Check, KnownTopics, Need
 from barnabas.broker.authorization.rules import Refused, Rule
 from barnabas.broker.pipeline.call import Call, Reply, Steps
 from barnabas.broker.pipeline.chain import Stage
 from barnabas.broker.security_log import RequestSource
-from barnabas.errors import ApiError, BarnabasError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.security.acls import Operation
 from barnabas.security.authorizer import Authorizer
 
@@ -57,7 +57,8 @@ class Authorization(Stage):
         """Return whether the client has all permissions that a request needs."""
         access = self._access(call)
         call.note_access(access)
-        steps = self._rules[call.served.key].check(Check(access, self._topics, call.version), request)
+        check = Check(access, self._topics, call.version, is_at_once=True)
+        steps = self._rules[call.served.key].check(check, request)
         try:
             while True:  # requests of runs and of templates are small
                 next(steps)
@@ -119,7 +120,12 @@ class Authorization(Stage):
 
 
 def refusal(needs: list[Need]) -> ApiError:
-    """Return the error that ends the connection of a client that expects no response."""
+    """Return the error that ends the connection of a client that expects no response.
+
+    :param needs: the operations that are not allowed; none if the client names unknown topic ids only.
+    """
+    if not needs:
+        return ApiError(ErrorCode.UNKNOWN_TOPIC_ID, NO_SUCH_ID)
     need = needs[0]
     return ApiError(
         ERROR_OF[need.kind], f"{need.operation.name} on {need.kind.name.lower()} {need.name!r} is not allowed"

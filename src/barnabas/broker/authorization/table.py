@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from barnabas.broker.authorization.access import ERROR_OF, Access, Check
+from barnabas.broker.authorization.access import ERROR_OF, NO_SUCH_ID, Access, Check
 from barnabas.broker.authorization.rules import ForEach, InOrder, Open, Outcome, Partly, Refused, Row, Rule, Whole
 from barnabas.broker.pipeline.call import Steps, is_pause_due
 from barnabas.broker.settings.resources import ResourceType as ConfigType
@@ -89,6 +89,8 @@ Refuse = Callable[[Any, ErrorCode, int], Any]
 
 def message_of(code: ErrorCode) -> str:
     """Return the error message of a refused request, or a part of one."""
+    if code is ErrorCode.UNKNOWN_TOPIC_ID:
+        return NO_SUCH_ID
     return f"{code.name.removesuffix('_FAILED').replace('_', ' ').lower()} failed"
 
 
@@ -151,7 +153,10 @@ class _Produce(ForEach):
 
 
 def _end_connection(_response: None) -> Any:
-    raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "WRITE on a topic of a request with acks=0 is not allowed")
+    raise ApiError(
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        "WRITE on a topic of a request with acks=0 is not allowed, or its topic id is unknown",
+    )
 
 
 def _refused_fetch(entry: fetch.FetchTopic, code: ErrorCode, _version: int) -> fetch.FetchableTopicResponse:
@@ -196,8 +201,9 @@ class _Fetch(ForEach):
             if is_pause_due(number):
                 yield
             name = self.name(each, check)
-            if name is not None and not check.permits(self.operation, self.kind, name):
-                each.partitions = [_refused_partition(one.partition_index, ERROR_OF[TOPIC]) for one in each.partitions]
+            if name is None or not check.permits(self.operation, self.kind, name):
+                code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ERROR_OF[TOPIC]
+                each.partitions = [_refused_partition(one.partition_index, code) for one in each.partitions]
         return response
 
 
@@ -286,7 +292,7 @@ class _DeleteTopics(Rule):
             if is_pause_due(number):
                 yield
             name = _topic_by_either(entry, check) if entry.name is None else entry.name
-            if name is None or check.permits(Operation.DELETE, TOPIC, name):
+            if name is not None and check.permits(Operation.DELETE, TOPIC, name):
                 topics.append(entry)
             else:
                 refused.append(self._refused(entry.name, entry.topic_id, name, check))
@@ -306,11 +312,12 @@ class _DeleteTopics(Rule):
             lambda found: dataclasses.replace(found, responses=[*found.responses, *refused]),
         )
 
-    def _refused(self, asked: str | None, topic_id: bytes, name: str, check: Check) -> Any:
-        is_hidden = asked is None and not check.access.may(Operation.DESCRIBE, TOPIC, name)
+    def _refused(self, asked: str | None, topic_id: bytes, name: str | None, check: Check) -> Any:
+        is_hidden = asked is None and (name is None or not check.access.may(Operation.DESCRIBE, TOPIC, name))
         code = ErrorCode.UNKNOWN_TOPIC_ID if is_hidden else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        message = "no topic with this id exists" if is_hidden else message_of(code)
-        return delete_topics.DeletableTopicResult(name=asked, topic_id=topic_id, error_code=code, error_message=message)
+        return delete_topics.DeletableTopicResult(
+            name=asked, topic_id=topic_id, error_code=code, error_message=message_of(code)
+        )
 
 
 class _Metadata(Rule):
@@ -322,42 +329,45 @@ class _Metadata(Rule):
     )
 
     def check(self, check: Check, request: Any) -> Steps[Outcome]:
-        allowed, refused = [], []
+        allowed = []
+        refused: dict[tuple[str | None, bytes], metadata.MetadataResponseTopic] = {}
+        creates, creates_some = request.allow_auto_topic_creation and check.topics.creates_topics, False
         for number, entry in enumerate(request.topics or ()):
             if is_pause_due(number):
                 yield
             is_by_id = entry.name is None or entry.topic_id != ZERO_UUID
             name = check.topics.name_of_id(entry.topic_id) if is_by_id else entry.name
-            if name is None or (
-                check.permits(Operation.DESCRIBE, TOPIC, name) and self._may_be_created(check, request, name)
-            ):
+            is_allowed = name is not None and check.permits(Operation.DESCRIBE, TOPIC, name)
+            if is_allowed and creates and name is not None and not check.topics.has_topic(name):
+                is_allowed = check.access.may(Operation.CREATE, CLUSTER) or check.permits(Operation.CREATE, TOPIC, name)
+                creates_some |= is_allowed
+            if is_allowed:
                 allowed.append(entry)
-            elif is_by_id:
-                refused.append(
-                    metadata.MetadataResponseTopic(
-                        error_code=ErrorCode.UNKNOWN_TOPIC_ID,
-                        name=None if check.version >= FIRST_METADATA_VERSION_WITHOUT_NAMES else "",
-                        topic_id=entry.topic_id,
-                        partitions=[],
-                    )
-                )
             else:
-                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                refused.append(metadata.MetadataResponseTopic(error_code=code, name=name, partitions=[]))
-        if not refused:
+                refused[entry.name, entry.topic_id] = self._refused(entry, check, is_by_id=is_by_id)
+        # If another client deletes a topic now, the handler must not create the topic without a check.
+        ends_creation = creates and not creates_some and bool(allowed)
+        if not refused and not ends_creation:
             return None
         # Version 0 without topics requests all topics, so an unknown id stands for no topic.
         asked = allowed or [metadata.MetadataRequestTopic(name=None, topic_id=ZERO_UUID)]
         return Partly(
-            dataclasses.replace(request, topics=asked),
-            lambda found: dataclasses.replace(found, topics=[*(found.topics if allowed else ()), *refused]),
+            dataclasses.replace(
+                request, topics=asked, allow_auto_topic_creation=request.allow_auto_topic_creation and creates_some
+            ),
+            lambda found: dataclasses.replace(found, topics=[*(found.topics if allowed else ()), *refused.values()]),
         )
 
-    def _may_be_created(self, check: Check, request: Any, name: str) -> bool:
-        """Return whether a topic exists, or may be created, or will not be created."""
-        if check.topics.has_topic(name) or not (request.allow_auto_topic_creation and check.topics.creates_topics):
-            return True
-        return check.access.may(Operation.CREATE, CLUSTER) or check.permits(Operation.CREATE, TOPIC, name)
+    def _refused(self, entry: Any, check: Check, *, is_by_id: bool) -> metadata.MetadataResponseTopic:
+        if not is_by_id:
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return metadata.MetadataResponseTopic(error_code=code, name=entry.name, partitions=[])
+        return metadata.MetadataResponseTopic(
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+            name=None if check.version >= FIRST_METADATA_VERSION_WITHOUT_NAMES else "",
+            topic_id=entry.topic_id,
+            partitions=[],
+        )
 
     def filter(self, check: Check, response: Any) -> Steps[Any]:
         topics = []
@@ -535,7 +545,7 @@ class _OffsetFetch(Rule):
                 continue
             allowed, refused = yield from self._split(check, group.topics)
             if refused and group.group_id not in refused_topics:  # the response contains a repeated group once
-                refused_topics[group.group_id] = [self._refused_topics(each) for each in refused]
+                refused_topics[group.group_id] = [self._refused_topics(*each) for each in refused]
             groups.append(dataclasses.replace(group, topics=allowed) if refused else group)
         if not refused_groups and not refused_topics:
             return None
@@ -558,24 +568,30 @@ class _OffsetFetch(Rule):
         allowed, refused = yield from self._split(check, request.topics)
         if not refused:
             return None
-        answers = [self._refused_topic(each, ERROR_OF[TOPIC]) for each in refused]
+        answers = [self._refused_topic(*each) for each in refused]
         return Partly(
             dataclasses.replace(request, topics=allowed),
             lambda found: dataclasses.replace(found, topics=[*found.topics, *answers]),
         )
 
-    def _split(self, check: Check, topics: list[Any] | None) -> Steps[tuple[list[Any] | None, list[Any]]]:
-        """Return the allowed topics (None for all topics) and the refused topics."""
+    def _split(
+        self, check: Check, topics: list[Any] | None
+    ) -> Steps[tuple[list[Any] | None, list[tuple[Any, ErrorCode]]]]:
+        """Return the allowed topics (None for all topics), and the refused topics with their errors."""
         if topics is None:
             return None, []
         allowed: list[Any] = []
-        refused: list[Any] = []
+        refused: list[tuple[Any, ErrorCode]] = []
         for number, each in enumerate(topics):
             if is_pause_due(number):
                 yield
             name = _topic_by_either(each, check) if hasattr(each, "topic_id") else each.name
-            is_allowed = name is None or check.permits(Operation.DESCRIBE, TOPIC, name)
-            (allowed if is_allowed else refused).append(each)
+            if name is None:
+                refused.append((each, ErrorCode.UNKNOWN_TOPIC_ID))
+            elif check.permits(Operation.DESCRIBE, TOPIC, name):
+                allowed.append(each)
+            else:
+                refused.append((each, ERROR_OF[TOPIC]))
         return allowed, refused
 
     def _refused_topic(self, entry: Any, code: ErrorCode) -> offset_fetch.OffsetFetchResponseTopic:
@@ -589,13 +605,13 @@ class _OffsetFetch(Rule):
             ],
         )
 
-    def _refused_topics(self, entry: Any) -> offset_fetch.OffsetFetchResponseTopics:
+    def _refused_topics(self, entry: Any, code: ErrorCode) -> offset_fetch.OffsetFetchResponseTopics:
         return offset_fetch.OffsetFetchResponseTopics(
             name=entry.name,
             topic_id=entry.topic_id,
             partitions=[
                 offset_fetch.OffsetFetchResponsePartitions(
-                    partition_index=each, committed_offset=NO_OFFSET, error_code=ERROR_OF[TOPIC]
+                    partition_index=each, committed_offset=NO_OFFSET, error_code=code
                 )
                 for each in entry.partition_indexes
             ],

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from barnabas.broker.delayed_fetch import DelayedFetch
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.leader_replica import LeaderReplica
+from barnabas.broker.membership import Membership
 from barnabas.broker.pipeline.call import (
     ENTRIES_PER_STEP,
     LAST_OF_STEP,
@@ -190,6 +191,10 @@ class FetchSession:
         self.partitions: dict[FetchKey, FollowedPartition] = {}
         self.caught_up = CaughtUp()
 
+    def is_outdated_for(self, reader: Reader | None) -> bool:
+        """Return whether a reader opened this session before the ACLs changed, so that it cannot continue."""
+        return self.reader is not None and self.reader.is_before(reader)
+
     def update(self, request: FetchRequest) -> Steps[None]:
         """Apply the changes in an incremental fetch request."""
         for number, where in enumerate(_forgotten_partitions(request)):
@@ -309,14 +314,14 @@ class FetchSessions:
 
     def _close(self, session_id: int, reader: Reader | None) -> None:
         session = self._sessions.get(session_id)
-        if session is not None and session.reader == reader:
+        if session is not None and (session.reader == reader or session.is_outdated_for(reader)):
             del self._sessions[session_id]
 
     def _continue(self, request: FetchRequest, now_s: float, reader: Reader | None) -> FetchSession:
         session = self._sessions.get(request.session_id)
         if session is not None and session.reader != reader:
-            if session.reader is not None and session.reader.is_before(reader):
-                del self._sessions[session.id]  # The ACLs have changed, so this session cannot continue.
+            if session.is_outdated_for(reader):
+                del self._sessions[session.id]
             session = None
         if session is None:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {request.session_id} does not exist")
@@ -393,6 +398,7 @@ def fetch(
     fetch_sessions: FetchSessions,
     settings: DynamicSettings,
     scheduler: CooperativeScheduler,
+    membership: Membership,
     clock: Clock,
     request: FetchRequest,
     call: Call,
@@ -406,7 +412,7 @@ def fetch(
         plan = yield from fetch_sessions.plan(request, clock.monotonic(), reader)
     except ApiError as error:
         return FetchResponse(error_code=error.code, responses=[])
-    read = _Read(topics, replicas, settings, request, plan)
+    read = _Read(topics, replicas, settings, request, plan, partial(_may_serve_followers, membership, call))
     yield from read.all()
     if read.awaited:
         return LaterReply(_respond_after_remote_reads(read, plan), kept_bytes=_kept_bytes(request, plan))
@@ -418,6 +424,13 @@ def fetch(
     kept_bytes = _kept_bytes(request, plan)
     request.topics, request.forgotten_topics_data = [], []  # The next pass reads all partitions of the plan.
     return LaterReply(_read_later(delayed, read, plan), kept_bytes=kept_bytes, end=delayed.complete)
+
+
+def _may_serve_followers(membership: Membership, call: Call) -> bool:
+    """Return whether a consumer may fetch from followers of this broker. With ACLs, a broker without contact with the
+    metadata store serves no records, because the client may have lost its permissions.
+    """
+    return call.access is None or membership.is_member
 
 
 def _check(delayed: DelayedFetch, read: _Read) -> Steps[None] | None:
@@ -477,6 +490,7 @@ class _Read:
         settings: DynamicSettings,
         request: FetchRequest,
         plan: FetchPlan,
+        may_serve_followers: Callable[[], bool],
     ) -> None:
         self._topics = topics
         self._replicas = replicas
@@ -487,7 +501,9 @@ class _Read:
         self._committed = request.isolation_level == IsolationLevel.READ_COMMITTED
         self._aborted: list[AbortedTransaction] | None = [] if self._committed else None
         self._must_answer = False
-        self._replica: Callable[[str, int], Replica] = replicas.replica if request.rack_id else replicas.leader
+        self._may_serve_followers = may_serve_followers
+        serves_followers = request.rack_id and may_serve_followers()
+        self._replica: Callable[[str, int], Replica] = replicas.replica if serves_followers else replicas.leader
         self.size = 0
         self._brought: list[tuple[Log, int]] = []
         """The logs whose records are in the response, with the size of these records."""
@@ -499,7 +515,7 @@ class _Read:
 
     def again(self) -> _Read:
         """Return a new pass over the same partitions."""
-        return _Read(self._topics, self._replicas, self._settings, self._request, self._plan)
+        return _Read(self._topics, self._replicas, self._settings, self._request, self._plan, self._may_serve_followers)
 
     def all(self) -> Steps[None]:
         """Read each partition."""

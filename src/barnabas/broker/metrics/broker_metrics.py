@@ -21,8 +21,10 @@ from barnabas.broker.metrics.requests import (
     collect_authentications,
     collect_connections,
     collect_requests,
+    collect_throttles,
 )
 from barnabas.broker.pipeline.scheduler import RequestPipeline
+from barnabas.broker.quotas.enforcement import ThrottleCounts
 from barnabas.broker.topics import Topics
 from barnabas.metrics.metric import Sample
 from barnabas.net.listener import Listener
@@ -50,6 +52,7 @@ class BrokerMetrics:
     folders: DataFolders
     filesystem: FileSystem
     telemetry: ClientTelemetry
+    throttles: ThrottleCounts
     cleaner: LogCleaner | None
     loop_watch: LoopWatch | None
 
@@ -58,6 +61,7 @@ class BrokerMetrics:
         yield from collect_partitions(self.broker_id, self.topics)
         yield from collect_groups(self.groups, lambda: self.topics.image, self.ends)
         yield from collect_requests(self.pipelines)
+        yield from collect_throttles(self.throttles)
         yield from collect_connections(self.listeners)
         yield from collect_authentications(self.pipelines, self.listeners)
         yield FETCH_SESSIONS.sample(len(self.fetch_sessions))

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from barnabas.broker.authentication import AuthenticationCounts
 from barnabas.broker.pipeline.chain import NO_RESPONSE, TIME_BOUNDS_S, RequestKind
 from barnabas.broker.pipeline.scheduler import RequestPipeline
+from barnabas.broker.quotas.enforcement import ThrottleCounts
+from barnabas.broker.quotas.entities import QUOTAS_OF_CLIENTS
 from barnabas.errors import ErrorCode
 from barnabas.metrics.metric import Observations, Sample, counter, gauge, histogram
 from barnabas.net.listener import Listener
@@ -43,6 +45,13 @@ CLIENT_REQUESTS = counter(
     "barnabas_client_requests_total", "Requests by client id. (others): clients beyond the first 1000.", "client_id"
 )
 REFUSED = counter("barnabas_connections_refused_total", "Connections rejected because of a limit.", "listener")
+THROTTLED_CONNECTIONS = counter(
+    "barnabas_connections_throttled_total", "Connections that waited because of the rate of their address.", "listener"
+)
+THROTTLES = counter("barnabas_throttles_total", "Throttled calls, by the quota that was exceeded.", "quota")
+THROTTLE_MS = counter(
+    "barnabas_throttle_ms_total", "Time for which clients had to wait because of quotas, in milliseconds.", "quota"
+)
 AUTHENTICATED = counter(
     "kafka_server_socket_server_metrics_successful_authentication_total",
     "Completed authentications with SASL, without repeated authentications of a connection.",
@@ -111,8 +120,16 @@ def collect_connections(listeners: Mapping[str, Listener]) -> Iterator[Sample]:
         yield CONNECTIONS.sample(listener.connection_count, name)
         yield ACCEPTED.sample(listener.accepted_count, name)
         yield REFUSED.sample(listener.refused_count, name)
+        yield THROTTLED_CONNECTIONS.sample(listener.throttled_count, name)
         yield REQUEST_MEMORY.sample(listener.memory.used_bytes, name)
         yield WAITING_MEMORY.sample(listener.waiting_memory.used_bytes, name)
+
+
+def collect_throttles(counts: ThrottleCounts) -> Iterator[Sample]:
+    """Yield the metrics of quotas. Any thread may call this function."""
+    for quota in QUOTAS_OF_CLIENTS:
+        yield THROTTLES.sample(counts.calls[quota], quota)
+        yield THROTTLE_MS.sample(counts.total_ms[quota], quota)
 
 
 def collect_authentications(

@@ -67,6 +67,8 @@ _OF_CLIENTS = {
     REQUEST_PERCENTAGE: _QuotaKey(is_whole=False, greatest=_INT_MAX),
     CONTROLLER_MUTATION_RATE: _QuotaKey(is_whole=False, greatest=_INT_MAX),
 }
+QUOTAS_OF_CLIENTS = tuple(_OF_CLIENTS)
+"""The keys of the quotas of users and client ids."""
 _OF_ADDRESSES = {CONNECTION_CREATION_RATE: _QuotaKey(is_whole=True, greatest=_INT_MAX, may_be_zero=True)}
 
 

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from barnabas.client.admin.brokers import ClusterDescription, LogDir
     from barnabas.client.admin.configs import ConfigSetting
     from barnabas.client.admin.groups import GroupDescription, GroupListing
+    from barnabas.client.admin.quotas import ClientQuota
     from barnabas.client.admin.reassignments import Reassignment
     from barnabas.client.admin.topics import TopicDescription
     from barnabas.client.admin.users import UserDescription
     from barnabas.errors import ErrorCode
+    from barnabas.security.acls import AclBinding, AclFilter
 
 
 class Admin:
@@ -356,6 +358,91 @@ class Admin:
         """
         wanted = None if mechanisms is None else list(mechanisms)
         self._thread.call(self._operations.delete_user(user, mechanisms=wanted))
+
+    # --- quotas -----------------------------------------------------------------------------------------
+
+    def describe_client_quotas(
+        self, match: Mapping[str, str | None] | None = None, *, types: Iterable[str] = (), strict: bool = False
+    ) -> list[ClientQuota]:
+        """Return the quotas of users, client ids and addresses, without the defaults in the brokers' settings.
+
+        :param match: the names of the entities to return, by type (`user`, `client-id`, `ip`); None as a name is the
+            default entity. Without names, all entities are returned.
+        :param types: further types that the entities must have, with any name.
+        :param strict: True to leave out entities with other types: a user's client ids, if `match` has only the user.
+        :raises ApiError: INVALID_REQUEST; CLUSTER_AUTHORIZATION_FAILED.
+        :raises UnsupportedVersionError: the broker is older than Kafka 2.6.
+
+            with barnabas.Admin("localhost:9092") as admin:
+                for each in admin.describe_client_quotas({"user": "alice"}):
+                    print(each.entity, each.quotas)
+        """
+        return self._thread.call(self._operations.describe_client_quotas(match, types=list(types), strict=strict))
+
+    def alter_client_quotas(
+        self, entity: Mapping[str, str | None], quotas: Mapping[str, float | None], *, validate_only: bool = False
+    ) -> None:
+        """Set and remove quotas of a user, a client id, a user's client id, or an address.
+
+        They are in force at all brokers within a second.
+
+        :param entity: the names by type (`user`, `client-id`, `ip`); None as a name is the default, which applies to
+            all users, client ids or addresses without a quota of their own.
+        :param quotas: the new values by key: `producer_byte_rate`, `consumer_byte_rate` (bytes per second),
+            `request_percentage` (of the time of a broker's event loop), `controller_mutation_rate` (partitions per
+            second), or `connection_creation_rate` (connections per second, of addresses only). None removes a quota.
+        :param validate_only: True to check the change, and not to make it.
+        :raises ApiError: INVALID_REQUEST; CLUSTER_AUTHORIZATION_FAILED.
+        :raises ConfigurationError: the entity or the quotas are empty.
+        :raises UnsupportedVersionError: the broker is older than Kafka 2.6.
+
+            with barnabas.Admin("localhost:9092") as admin:
+                admin.alter_client_quotas({"user": "alice"}, {"producer_byte_rate": 1_048_576})
+        """
+        given, values = dict(entity), dict(quotas)
+        self._thread.call(self._operations.alter_client_quotas(given, values, validate_only=validate_only))
+
+    # --- access control lists ---------------------------------------------------------------------------
+
+    def describe_acls(self, acl_filter: AclFilter | None = None) -> list[AclBinding]:
+        """Return the access control lists (ACLs) that match a filter, in order of their resources.
+
+        :param acl_filter: the filter, or None for all ACLs. Only a filter with the type `ResourceType.SUBJECT` finds
+            the ACLs of subjects of the schema registry.
+        :raises ApiError: SECURITY_DISABLED: the brokers have no `authorizer.class.name`; CLUSTER_AUTHORIZATION_FAILED:
+            DESCRIBE on the cluster is missing; INVALID_REQUEST.
+
+            with barnabas.Admin("localhost:9092") as admin:
+                for each in admin.describe_acls(barnabas.AclFilter(principal="User:alice")):
+                    print(each.pattern, each.entry)
+        """
+        return self._thread.call(self._operations.describe_acls(acl_filter))
+
+    def create_acls(self, bindings: Iterable[AclBinding]) -> None:
+        """Create ACLs. They are in force at all brokers within a second. An ACL that exists already stays.
+
+        :param bindings: the ACLs: resources, each with a principal, a host, an operation and a permission.
+        :raises ApiError: the error of the first refused ACL; the others exist now. SECURITY_DISABLED: the brokers have
+            no `authorizer.class.name`; CLUSTER_AUTHORIZATION_FAILED: ALTER on the cluster is missing; INVALID_REQUEST.
+        :raises ConfigurationError: an ACL is not complete; none has been created.
+
+            clicks = barnabas.ResourcePattern(barnabas.ResourceType.TOPIC, "clicks")
+            reading = barnabas.AclEntry("User:alice", "*", barnabas.Operation.READ, barnabas.Permission.ALLOW)
+            with barnabas.Admin("localhost:9092") as admin:
+                admin.create_acls([barnabas.AclBinding(clicks, reading)])
+        """
+        wanted = list(bindings)
+        self._thread.call(self._operations.create_acls(wanted))
+
+    def delete_acls(self, filters: Iterable[AclFilter]) -> dict[AclFilter, list[AclBinding]]:
+        """Delete the ACLs that match at least one filter, and return the deleted ACLs by filter.
+
+        :param filters: the filters. The empty filter `AclFilter()` deletes all ACLs, except those of subjects.
+        :raises ApiError: the error of the first refused filter; the ACLs of the others are deleted. SECURITY_DISABLED:
+            the brokers have no `authorizer.class.name`; CLUSTER_AUTHORIZATION_FAILED: ALTER on the cluster is missing.
+        """
+        wanted = list(filters)
+        return self._thread.call(self._operations.delete_acls(wanted))
 
     # --- finishing --------------------------------------------------------------------------------------
 

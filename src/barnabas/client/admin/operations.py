@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from barnabas.client.admin.brokers import ClusterDescription, LogDir
     from barnabas.client.admin.configs import ConfigResource, ConfigSetting
     from barnabas.client.admin.groups import GroupDescription, GroupListing
+    from barnabas.client.admin.quotas import ClientQuota
     from barnabas.client.admin.reassignments import Reassignment
     from barnabas.client.admin.topics import TopicDescription
     from barnabas.client.admin.users import UserDescription
     from barnabas.errors import ErrorCode
+    from barnabas.security.acls import AclBinding, AclFilter
 
 T = TypeVar("T")
 
@@ -259,6 +261,39 @@ class AdminOperations:
 
         wanted = None if mechanisms is None else list(mechanisms)
         await self._run(delete_user(self._cluster, user, mechanisms=wanted))
+
+    # --- quotas -----------------------------------------------------------------------------------------
+
+    async def describe_client_quotas(
+        self, match: Mapping[str, str | None] | None = None, *, types: Iterable[str] = (), strict: bool = False
+    ) -> list[ClientQuota]:
+        from barnabas.client.admin.quotas import describe_client_quotas
+
+        return await self._run(describe_client_quotas(self._cluster, match or {}, list(types), strict=strict))
+
+    async def alter_client_quotas(
+        self, entity: Mapping[str, str | None], quotas: Mapping[str, float | None], *, validate_only: bool = False
+    ) -> None:
+        from barnabas.client.admin.quotas import alter_client_quotas
+
+        await self._run(alter_client_quotas(self._cluster, entity, quotas, validate_only=validate_only))
+
+    # --- access control lists ---------------------------------------------------------------------------
+
+    async def describe_acls(self, acl_filter: AclFilter | None = None) -> list[AclBinding]:
+        from barnabas.client.admin.acls import describe_acls
+
+        return await self._run(describe_acls(self._cluster, acl_filter))
+
+    async def create_acls(self, bindings: Iterable[AclBinding]) -> None:
+        from barnabas.client.admin.acls import create_acls
+
+        await self._run(create_acls(self._cluster, list(bindings)))
+
+    async def delete_acls(self, filters: Iterable[AclFilter]) -> dict[AclFilter, list[AclBinding]]:
+        from barnabas.client.admin.acls import delete_acls
+
+        return await self._run(delete_acls(self._cluster, list(filters)))
 
 
 def _resource(topic: str | None, broker: int | None, group: str | None, *, all_brokers: bool) -> ConfigResource:

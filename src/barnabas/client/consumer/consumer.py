@@ -380,11 +380,11 @@ class Consumer(Generic[K_co, V_co]):
     def metrics(self) -> dict[str, Any]:
         """Return the current metrics of this consumer by name.
 
-        Totals since the start: `records_total`, `bytes_total`, `fetches_total`. Rates, averages and maxima of the last
-        30 seconds: `records_per_s`, `bytes_per_s`, `fetch_latency_avg_ms`, `fetch_latency_max_ms` (the wait for new
-        records at the broker included). Current values: `buffered_bytes` (fetched, but not yet returned to the
-        application), `assigned_partitions`, `lag` (records up to the high watermark of the last fetch, by partition),
-        `lag_max`.
+        Totals since the start: `records_total`, `bytes_total`, `fetches_total`, `throttle_time_total_ms` (the waits
+        that quotas demanded). Rates, averages and maxima of the last 30 seconds: `records_per_s`, `bytes_per_s`,
+        `fetch_latency_avg_ms`, `fetch_latency_max_ms` (the wait for new records at the broker included). Current
+        values: `buffered_bytes` (fetched, but not yet returned to the application), `assigned_partitions`, `lag`
+        (records up to the high watermark of the last fetch, by partition), `lag_max`.
         """
         return self._core.metrics()
 

@@ -499,8 +499,11 @@ class _FetchConnection:
         except ApiError as error:
             self._failed(fetch, error)
             return
-        if self._templates is not None and type(response) is FetchResponse:
-            self._templates.learn(response)
+        if type(response) is FetchResponse:
+            if response.throttle_time_ms:
+                fetches.state.metrics.throttle_ms.add(response.throttle_time_ms)
+            if self._templates is not None:
+                self._templates.learn(response)
         if stale or others:
             self._wake_application()
         if stale:

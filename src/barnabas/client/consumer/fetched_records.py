@@ -40,6 +40,7 @@ class ConsumerMetrics:
     """The returned records and bytes of a consumer, and the latencies of its requests.
 
     :ivar fetch_latency_ms: the latency of fetches, by the id of the broker.
+    :ivar throttle_ms: the throttle times in fetch responses, without zeros.
     :ivar commit_ms: the duration of commits.
     :ivar rebalance_ms: the duration of joins, until the member has its assignment.
     :ivar idle_s: the time for which polls waited for records.
@@ -50,6 +51,7 @@ class ConsumerMetrics:
         self.records = RollingSum(clock)
         self.bytes = RollingSum(clock)
         self.fetch_latency_ms: dict[int, RollingSum] = {}
+        self.throttle_ms = RollingSum(clock)
         self.commit_ms = RollingSum(clock)
         self.rebalance_ms = RollingSum(clock)
         self.idle_s = RollingSum(clock)
@@ -70,6 +72,7 @@ class ConsumerMetrics:
             "fetches_total": sum(each.count for each in latencies),
             "fetch_latency_avg_ms": mean_of(latencies),
             "fetch_latency_max_ms": greatest_of(latencies),
+            "throttle_time_total_ms": int(self.throttle_ms.total),
         }
 
 

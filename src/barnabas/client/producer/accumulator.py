@@ -117,6 +117,7 @@ class ProducerMetrics:
             "requests_total": sum(each.count for each in latencies),
             "request_latency_avg_ms": mean_of(latencies),
             "request_latency_max_ms": greatest_of(latencies),
+            "throttle_time_total_ms": int(self.throttle_ms.total),
         }
 
 

@@ -226,10 +226,10 @@ class Producer(Generic[K_contra, V_contra]):
         """Return the current metrics of this producer by name.
 
         Totals since the start: `records_total` and `bytes_total` (acknowledged), `failed_records_total`,
-        `retries_total` (batches sent again), `requests_total` (requests with a response). Averages, maxima and rates of
-        the last 30 seconds: `records_per_s`, `bytes_per_s`, `records_per_batch_avg`, `request_latency_avg_ms`,
-        `request_latency_max_ms`. Current values: `unfinished_records`, `requests_in_flight`, `buffered_bytes`,
-        `buffer_available_bytes`.
+        `retries_total` (batches sent again), `requests_total` (requests with a response), `throttle_time_total_ms` (the
+        waits that quotas demanded). Averages, maxima and rates of the last 30 seconds: `records_per_s`, `bytes_per_s`,
+        `records_per_batch_avg`, `request_latency_avg_ms`, `request_latency_max_ms`. Current values:
+        `unfinished_records`, `requests_in_flight`, `buffered_bytes`, `buffer_available_bytes`.
         """
         return self._engine.metrics()
 

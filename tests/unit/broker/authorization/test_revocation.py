@@ -363,6 +363,41 @@ def test_created_topic_hides_its_settings(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario, **SETTINGS)
 
 
+def test_full_fetch_closes_the_session_of_earlier_acls(tmp_path: Path) -> None:
+    async def scenario(caller: Caller) -> None:
+        as_alice(caller)
+        await grant(caller, acl(TOPIC, "clicks", Operation.READ))
+        session_id = 0
+        for number in range(3):
+            session_id = (await caller.call(fetch_request(["clicks"], session_id, 0), 12)).session_id
+            await grant(caller, acl(TOPIC, f"other-{number}", Operation.READ))
+        assert len(caller.broker.fetch_sessions) == 1
+
+    run_with_broker(tmp_path, scenario, **SETTINGS)
+
+
+def test_topic_that_is_deleted_during_the_check_is_not_created_again(tmp_path: Path) -> None:
+    async def scenario(caller: Caller) -> None:
+        as_alice(caller)
+        await grant(caller, acl(TOPIC, "clicks", Operation.DESCRIBE))
+        get, seen, created = caller.broker.topics.get, [], []
+
+        def get_once(name: str) -> Any:
+            seen.append(name)
+            return get(name) if len(seen) == 1 else None
+
+        async def create(name: str, *_arguments: Any) -> Any:
+            created.append(name)
+            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, name)
+
+        caller.broker.topics.get = get_once  # type: ignore[method-assign]
+        caller.broker.topic_admin.create_with_defaults = create  # type: ignore[method-assign]
+        found = await caller.call(MetadataRequest(topics=[MetadataRequestTopic(name="clicks")]), 12)
+        assert (found.topics[0].error_code, created) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
+
+    run_with_broker(tmp_path, scenario, **{**SETTINGS, "auto_create_topics_enable": True})
+
+
 def test_acls_survive_a_restart(tmp_path: Path) -> None:
     async def first(caller: Caller) -> None:
         await grant(caller, acl(TOPIC, "clicks", Operation.WRITE))
