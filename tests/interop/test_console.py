@@ -19,6 +19,7 @@ import barnabas as client
 from tests.support.broker_process import BrokerProcess
 from tests.support.ports import free_port
 from tests.support.reading import TIMEOUT_S, wait_until
+from tests.support.registry_process import RegistryProcess
 from tests.support.secured_broker import PASSWORD, USER, secured_broker
 
 HOSTILE = [
@@ -250,3 +251,64 @@ def test_users_sign_in_and_out(tmp_path: Path) -> None:
             assert PASSWORD not in console.page("/", cookie=session)
             assert console.post("/sign-out", {}, cookie=session)[0] == 303
             assert console.get("/", cookie=session)[0] == 303
+
+
+FIRST = '{"type": "record", "name": "Click", "fields": [{"name": "page", "type": "string"}]}'
+SECOND = (
+    '{"type": "record", "name": "Click", "fields": ['
+    '{"name": "page", "type": "string"}, {"name": "user", "type": "string", "default": ""}]}'
+)
+BROKEN = '{"type": "record", "name": "Click", "fields": [{"name": "page", "type": "int"}]}'
+
+
+def test_schemas_differ_and_are_checked(broker: BrokerProcess, tmp_path: Path) -> None:
+    process = RegistryProcess(broker.bootstrap, tmp_path / "registry.log")
+    with contextlib.ExitStack() as stopping:
+        stopping.callback(process.close)
+        url = process.url
+        registry = client.SchemaRegistry(url)
+        for text in (FIRST, SECOND):
+            registry.register("clicks/value", client.Schema(text))
+        assert registry.subjects() == ["clicks/value"]
+        assert registry.versions("clicks/value") == [1, 2]
+        with running_console(broker.bootstrap, "--registry", url) as console:
+            assert "/schema?name=clicks%2Fvalue" in console.page("/schemas")
+            page = console.page("/schema?name=clicks%2Fvalue")
+            assert "Differences from version 1 to version 2" in page
+            assert re.search(r"<ins>\+ .*user", page)
+            fields = {"token": token_of(page), "name": "clicks/value"}
+            assert "can become version 3" in console.post("/schema/check", {**fields, "schema": SECOND})[1]
+            assert "cannot become version 3" in console.post("/schema/check", {**fields, "schema": BROKEN})[1]
+            assert "cannot become version 3" in console.post("/schema/check", {**fields, "schema": "<broken"})[1]
+            assert console.get("/schema?name=absent")[0] == 404
+            assert console.get("/schema?name=clicks%2Fvalue&version=9")[0] == 404
+
+
+def test_console_without_a_registry_has_no_page_of_schemas(console: Console) -> None:
+    assert "/schemas" not in console.page("/")
+    assert console.get("/schemas")[0] == 404
+
+
+def test_security_page_explains_decisions(tmp_path: Path) -> None:
+    authorizer = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
+    with secured_broker(tmp_path, **authorizer) as broker:
+        rule = client.AclBinding(
+            client.ResourcePattern(client.ResourceType.TOPIC, "clicks"),
+            client.AclEntry("User:<bob>", "*", client.Operation.READ, client.Permission.ALLOW),
+        )
+        with client.Admin(**broker.client("SASL_PLAINTEXT")) as admin:
+            admin.create_acls([rule])
+            admin.alter_client_quotas({"user": "bob"}, {"producer_byte_rate": 1024.0})
+        settings = ["-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=SCRAM-SHA-256"]
+        with running_console(broker.address("SASL_PLAINTEXT"), *settings) as console:
+            _, _, headers = console.post("/sign-in", {"user": USER, "password": PASSWORD})
+            cookie = headers["set-cookie"].split(";")[0]
+            page = console.page("/security", cookie=cookie)
+            for text in ("User:&lt;bob&gt;", USER, "producer_byte_rate", "SCRAM-SHA-256"):
+                assert text in page
+            asked = {"principal": "<bob>", "operation": "read", "kind": "topic", "resource": "clicks"}
+            assert "Allowed: an ACL allows it" in console.page("/security?" + urlencode(asked), cookie=cookie)
+            other = {**asked, "operation": "write"}
+            assert "Denied: no ACL of the resource" in console.page("/security?" + urlencode(other), cookie=cookie)
+            wrong = {**asked, "kind": "planet"}
+            assert console.get("/security?" + urlencode(wrong), cookie=cookie)[0] == 400

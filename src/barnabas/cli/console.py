@@ -8,7 +8,7 @@ import click
 
 from barnabas.cli.connection import Connection
 from barnabas.cli.log_output import log_format_option, log_to_stderr
-from barnabas.cli.options import allow_anonymous_option, connection_options
+from barnabas.cli.options import allow_anonymous_option, check_registry_url, connection_options
 from barnabas.extras import require_installed
 from barnabas.security.http_settings import HttpSecurity
 
@@ -21,6 +21,14 @@ NEEDED = ("uvicorn", "starlette", "jinja2")
 @click.command()
 @click.option("--host", metavar="HOST", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8082, show_default=True, help="Port; 0: a free port.")
+@click.option(
+    "--registry",
+    metavar="URL",
+    envvar="BARNABAS_REGISTRY",
+    show_envvar=True,
+    callback=check_registry_url,
+    help="URL of a schema registry.  [default: from the profile]",
+)
 @click.option("--allow-changes", is_flag=True, help="Allow pages that change the cluster, such as a reset of offsets.")
 @click.option(
     "--allowed-host",
@@ -36,6 +44,7 @@ NEEDED = ("uvicorn", "starlette", "jinja2")
 def console(
     host: str,
     port: int,
+    registry: str | None,
     allow_changes: bool,
     allowed_host: tuple[str, ...],
     http_certfile: str | None,
@@ -61,4 +70,15 @@ def console(
         certfile=http_certfile, keyfile=http_keyfile, users=signs_in, allow_anonymous=allow_anonymous
     )
     with log_to_stderr(log_format):
-        return run(ConsoleConfig(connection.bootstrap, host, port, settings, allow_changes, security, allowed_host))
+        config = ConsoleConfig(
+            connection.bootstrap,
+            host,
+            port,
+            settings,
+            allow_changes,
+            security,
+            allowed_host,
+            registry or connection.registry.get("url"),
+            connection.registry_options,
+        )
+        return run(config)

@@ -12,7 +12,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from barnabas.console.context import FOLDER, Console
-from barnabas.console.pages import group, groups, overview, records, topic, topics
+from barnabas.console.pages import group, groups, overview, records, schemas, security, topic, topics
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,10 @@ def new_application(console: Console) -> Starlette:
             Route("/group", console.handler(group.group)),
             Route("/group/lag.json", console.handler(group.lag)),
             Route("/group/reset", console.handler(group.reset), methods=["GET", "POST"]),
+            Route("/schemas", console.handler(schemas.schemas)),
+            Route("/schema", console.handler(schemas.subject)),
+            Route("/schema/check", console.handler(schemas.check), methods=["POST"]),
+            Route("/security", console.handler(security.security)),
             Route("/sign-in", console.sign_in, methods=["GET", "POST"]),
             Route("/sign-out", console.sign_out, methods=["POST"]),
             Mount("/static", StaticFiles(directory=FOLDER / "static")),

@@ -21,6 +21,8 @@ class ConsoleConfig:
     :param allow_changes: True if the pages may change the cluster.
     :param security: TLS of the pages.
     :param hosts: further host names under which browsers reach the console.
+    :param registry: the URL of a schema registry; None without one.
+    :param registry_settings: the settings of its client. With SASL, the user's name and password replace those in it.
     """
 
     bootstrap: str
@@ -30,6 +32,8 @@ class ConsoleConfig:
     allow_changes: bool = False
     security: HttpSecurity = OPEN
     hosts: tuple[str, ...] = ()
+    registry: str | None = field(default=None, repr=False)
+    registry_settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         try:

@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 
 from barnabas.console.config import ConsoleConfig
 from barnabas.console.formats import FILTERS
+from barnabas.console.schemas import Schemas
 from barnabas.console.sessions import SESSION_S_MAX, Session, Sessions
 from barnabas.errors import ApiError, AuthenticationError, BarnabasError, ErrorCode
 
@@ -57,15 +58,26 @@ class Context:
     def json(self, value: Any) -> Response:
         return JSONResponse(value)
 
-    async def form(self) -> Mapping[str, str]:
+    @property
+    def schemas(self) -> Schemas:
+        """The schemas of the registry.
+
+        :raises HTTPException: the console has no registry.
+        """
+        if self.session.schemas is None:
+            raise HTTPException(404, "this console has no schema registry; name it with --registry")
+        return self.session.schemas
+
+    async def form(self, *, changes: bool = True) -> Mapping[str, str]:
         """Return the fields of a form that the user has sent from a page of this session.
 
+        :param changes: True if the form changes the cluster.
         :raises HTTPException: changes are not allowed, or the form is from another session.
         """
         form = await self.console.fields_of(self.request)
         if not hmac.compare_digest(form.get("token", ""), self.session.token):
             raise HTTPException(403, "this form belongs to an earlier session; reload the page")
-        if not self.console.config.allow_changes:
+        if changes and not self.console.config.allow_changes:
             raise HTTPException(403, "this console is read-only; start it with --allow-changes")
         return form
 
@@ -110,6 +122,7 @@ class Console:
             session=session,
             signs_in=self.config.signs_in,
             allows_changes=self.config.allow_changes,
+            has_registry=self.config.registry is not None,
             bootstrap=self.config.bootstrap,
             **values,
         )
@@ -125,8 +138,14 @@ class Console:
         found = None if self._of_everybody is None else self.sessions.find(self._of_everybody.id)
         if found is None:
             settings = {**self.config.settings, "bootstrap.servers": self.config.bootstrap}
-            found = self._of_everybody = await self.sessions.begin("", settings)
+            found = self._of_everybody = await self.sessions.begin("", settings, self._schemas({}))
         return found
+
+    def _schemas(self, login: Mapping[str, str]) -> Schemas | None:
+        """Return the registry as a user sees it; None without a registry."""
+        if self.config.registry is None:
+            return None
+        return Schemas(self.config.registry, {**self.config.registry_settings, **login})
 
     async def fields_of(self, request: Request) -> dict[str, str]:
         """Return the fields of a form.
@@ -175,7 +194,8 @@ class Console:
         user, password = form.get("user", ""), form.get("password", "")
         settings = {**self.config.settings_of(user, password), "bootstrap.servers": self.config.bootstrap}
         try:
-            session = await self.sessions.begin(user, settings)
+            schemas = self._schemas({"username": user, "password": password})
+            session = await self.sessions.begin(user, settings, schemas)
         except AuthenticationError:
             return self.render("sign_in.html", 403, error="The brokers reject this user name or password.", user=user)
         except (BarnabasError, TimeoutError):

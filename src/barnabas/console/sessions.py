@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from barnabas.console.cluster_view import ClusterView, NewView
+from barnabas.console.schemas import Schemas
 
 SESSION_S_MAX = 8 * 3600.0
 SESSIONS_MAX = 50
@@ -27,6 +28,7 @@ class Session:
     user: str
     view: ClusterView
     ends_s: float
+    schemas: Schemas | None = None
 
 
 class Sessions:
@@ -47,7 +49,7 @@ class Sessions:
         found = next((each for each in self._sessions.values() if hmac.compare_digest(each.id, session_id)), None)
         return None if found is None or self._now_s() >= found.ends_s else found
 
-    async def begin(self, user: str, settings: Mapping[str, str]) -> Session:
+    async def begin(self, user: str, settings: Mapping[str, str], schemas: Schemas | None = None) -> Session:
         """Sign in: connect to the brokers with the credentials of a user.
 
         :raises BarnabasError: the credentials are wrong, or no broker can be reached.
@@ -59,7 +61,7 @@ class Sessions:
             await view.close()
             raise
         await self.end_old()
-        session = Session(self._new_id(), self._new_id(), user, view, self._now_s() + SESSION_S_MAX)
+        session = Session(self._new_id(), self._new_id(), user, view, self._now_s() + SESSION_S_MAX, schemas)
         self._sessions[session.id] = session
         return session
 

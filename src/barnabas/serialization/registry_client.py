@@ -201,6 +201,20 @@ class SchemaRegistry:
         path = f"/subjects/{quote(subject, safe='')}/versions/{number}?deleted=true{f'&format={form}' if form else ''}"
         return number, self._versions.get((subject, number, form), lambda: self._ask(_schema, "GET", path))
 
+    def subjects(self) -> list[str]:
+        """Return the names of all subjects that the client may see, sorted."""
+        return self._ask(lambda answer: sorted(str(each) for each in answer), "GET", "/subjects")
+
+    def versions(self, subject: str) -> list[int]:
+        """Return the numbers of the versions of a subject, ascending."""
+        path = f"/subjects/{quote(subject, safe='')}/versions"
+        return self._ask(lambda answer: sorted(int(each) for each in answer), "GET", path)
+
+    def incompatibilities(self, subject: str, schema: Schema) -> list[str]:
+        """Return the reasons why a schema cannot become a version of a subject; an empty list if it can."""
+        path = f"/compatibility/subjects/{quote(subject, safe='')}/versions?verbose=true"
+        return self._ask(_reasons, "POST", path, schema)
+
     def dependencies(self, schema: Schema, *, form: str = "") -> list[tuple[str, str]]:
         """Return the names and texts of all schemas that a schema refers to, directly or indirectly. Each schema
         follows the schemas that it refers to.
@@ -414,6 +428,12 @@ def _number(name: str) -> Callable[[Any], int]:
 
 def _has_subject(subject: str) -> Callable[[Any], bool]:
     return lambda answer: any(each.get("subject") == subject for each in answer)
+
+
+def _reasons(answer: Any) -> list[str]:
+    if bool(answer["is_compatible"]):
+        return []
+    return [str(each) for each in answer.get("messages") or ()] or ["the schema is not compatible"]
 
 
 def _schema(found: Mapping[str, Any]) -> Schema:
