@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -23,6 +23,7 @@ from barnabas import __version__
 from barnabas.addresses import Address, host_ports
 from barnabas.client.backoff import Backoff
 from barnabas.client.config import ClientConfig
+from barnabas.client.permissions import Need, with_permission
 from barnabas.clock import Clock
 from barnabas.errors import (
     ApiError,
@@ -673,7 +674,7 @@ class Cluster:
             if view is None or view.error is not ErrorCode.NONE or not view.partitions:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if view is None else view.error
                 code = code if code is not ErrorCode.NONE else ErrorCode.LEADER_NOT_AVAILABLE
-                raise ApiError.about(code, f"topic {name!r}", self._advice(code))
+                raise self.topic_error(name, code)
             return view
 
         self.use_topics([name])
@@ -688,6 +689,22 @@ class Cluster:
             )
         finally:
             self._interest.stop_waiting_for(name)
+
+    def topic_error(self, name: str, code: ErrorCode, operations: str = "") -> ApiError:
+        """Return the error of a topic in the metadata, with the next step.
+
+        :param operations: the operations on the topic that are wanted; empty for those of this kind of client.
+        """
+        error = ApiError.about(code, f"topic {name!r}", self._advice(code))
+        return self.refused(error, Need(operations or self._config.topic_operations, "topic", name))
+
+    def need_of_group(self, group: str) -> Need:
+        """Return the permission that this client needs for the offsets of a group."""
+        return Need(self._config.group_operations, "group", group)
+
+    def refused(self, error: ApiError, *needs: Need) -> ApiError:
+        """Return the error of a request with the missing permission, if a permission is missing."""
+        return with_permission(error, self._config.principal, *needs)
 
     def _advice(self, code: ErrorCode) -> str:
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -753,6 +770,7 @@ class Cluster:
         timeout_s: float | None = None,
         group: str = "",
         unknown_topic_s: float = FOREVER_S,
+        needs: Sequence[Need] = (),
     ) -> T:
         """Run `attempt` until it succeeds, its error is not retriable, or the timeout expires.
 
@@ -760,6 +778,7 @@ class Cluster:
         :param timeout_s: the timeout in seconds; None means `default_api_timeout_ms`.
         :param group: the group whose coordinator is looked up again after coordinator errors.
         :param unknown_topic_s: the time in seconds for which an unknown topic is retried.
+        :param needs: the permissions that the requests need, for the error of a missing permission.
         :raises TimedOutError: the timeout has expired; the message contains the last error.
         """
         timeout_s = self._config.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
@@ -779,7 +798,7 @@ class Cluster:
                 failure = error
             unknown = isinstance(failure, ApiError) and failure.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if not failure.retriable or (unknown and self.clock.monotonic() - started_s >= unknown_topic_s):
-                raise failure
+                raise self.refused(failure, *needs) if isinstance(failure, ApiError) else failure
             await self._recover(failure, group, deadline_s)
             delay_s = self.backoff.delay_s(tries)
             tries += 1

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from barnabas.client.cluster import OFFSET_COMMIT_VERSION_MAX, Cluster
 from barnabas.client.offset_requests import missing_in_response
+from barnabas.client.permissions import Need
 from barnabas.errors import ApiError
 from barnabas.model import NO_OFFSET, OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.offset_commit import (
@@ -61,7 +62,8 @@ async def committed_offsets(
                 tp = TopicPartition(topic.name, each.partition_index)
                 missing.discard(tp)
                 if each.error_code:
-                    raise ApiError(each.error_code, subject=f"committed offset of {tp} in group {group!r}")
+                    error = ApiError(each.error_code, subject=f"committed offset of {tp} in group {group!r}")
+                    raise cluster.refused(error, Need("describe", "topic", tp.topic))
                 if each.committed_offset != NO_OFFSET:
                     found[tp] = OffsetAndMetadata(
                         each.committed_offset, each.metadata or "", each.committed_leader_epoch
@@ -71,7 +73,8 @@ async def committed_offsets(
         return found
 
     what = f"cannot fetch the committed offsets of group {group!r}"
-    return await cluster.retrying(attempt, what=what, timeout_s=timeout_s, group=group)
+    needs = (cluster.need_of_group(group),)
+    return await cluster.retrying(attempt, what=what, timeout_s=timeout_s, group=group, needs=needs)
 
 
 async def commit_offsets(
@@ -120,8 +123,11 @@ async def commit_offsets(
                 tp = TopicPartition(topic.name, each.partition_index)
                 missing.discard(tp)
                 if each.error_code:
-                    raise ApiError(each.error_code, subject=f"commit of {tp} in {group!r}")
+                    error = ApiError(each.error_code, subject=f"commit of {tp} in {group!r}")
+                    raise cluster.refused(error, Need("read", "topic", tp.topic))
         if missing:
             raise missing_in_response(f"commit of {min(missing)} in {group!r}")
 
-    await cluster.retrying(attempt, what=f"cannot commit offsets of group {group!r}", timeout_s=timeout_s, group=group)
+    what = f"cannot commit offsets of group {group!r}"
+    needs = (Need("read", "group", group),)
+    await cluster.retrying(attempt, what=what, timeout_s=timeout_s, group=group, needs=needs)

@@ -18,7 +18,7 @@ import difflib
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from barnabas.addresses import PORT_MAX, Address, split_host_port
 from barnabas.errors import ConfigurationError
@@ -299,7 +299,13 @@ def setting(default: Any, rule: Rule, meaning: str, *aliases: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """The settings of every client."""
+    """The settings of every client.
+
+    :cvar topic_operations: the operations that the client needs on its topics, and `group_operations` on its group.
+    """
+
+    topic_operations: ClassVar[str] = "describe"
+    group_operations: ClassVar[str] = "describe"
 
     bootstrap_servers: tuple[Address, ...] = setting(
         (("localhost", DEFAULT_PORT),),
@@ -396,6 +402,13 @@ class ClientConfig:
         self._take_jaas()
         self._check_security()
 
+    @property
+    def principal(self) -> str | None:
+        """The principal of the client; None if only the broker knows it, as for tokens and certificates."""
+        if self.security_protocol.uses_sasl:
+            return None if self.sasl_username is None else f"User:{self.sasl_username}"
+        return None if self.ssl_certfile is not None else "User:ANONYMOUS"
+
     def _take_jaas(self) -> None:
         """Use the options of `sasl_jaas_config`."""
         if self.sasl_jaas_config is None:
@@ -443,6 +456,8 @@ class AdminConfig(ClientConfig):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig(ClientConfig):
     """The settings of `Producer` and `AsyncProducer`."""
+
+    topic_operations = "write,create"
 
     acks: int = setting(
         -1,
@@ -519,6 +534,9 @@ class ProducerConfig(ClientConfig):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig(ClientConfig):
     """The settings of `Consumer` and `AsyncConsumer`."""
+
+    topic_operations = "read"
+    group_operations = "read"
 
     group: str | None = setting(None, OPTIONAL_TEXT, "The group of the consumer; an argument of its own.", "group_id")
     coordination: str | None = setting(

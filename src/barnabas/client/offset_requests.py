@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
+from barnabas.client.permissions import Need
 from barnabas.errors import ApiError, DisconnectedError, ErrorCode, TimedOutError
 from barnabas.model import NO_OFFSET, OffsetAndTimestamp, TopicPartition
 from barnabas.protocol.messages.list_offsets import (
@@ -58,7 +59,7 @@ async def list_offsets(
         answers = await ask_leaders(cluster, wanted, _ask_leader)
         failure: ApiError | None = None
         for response in answers:
-            failure = _take(response, timestamps_ms, found) or failure
+            failure = _take(cluster, response, timestamps_ms, found) or failure
         if failure is not None:
             raise failure
         if missing := [tp for tp in wanted if tp not in found]:
@@ -78,10 +79,12 @@ async def ask_leaders(
     cluster: Cluster,
     numbers: Mapping[TopicPartition, int],
     ask: Callable[[Cluster, int, Mapping[TopicPartition, int]], Awaitable[ResponseT]],
+    operations: str = "",
 ) -> list[ResponseT]:
     """Group `numbers` by the leaders of their partitions, and call `ask(cluster, node_id, group)` for each leader. Does
     not retry.
 
+    :param operations: the operations on the topics, for the error of a missing permission; empty for the usual ones.
     :raises ApiError: a partition does not exist, or has no leader now.
     """
     cluster.use_topics({tp.topic for tp in numbers})
@@ -89,17 +92,19 @@ async def ask_leaders(
         await cluster.refresh()
     by_leader: dict[int, dict[TopicPartition, int]] = {}
     for tp, number in numbers.items():
-        by_leader.setdefault(_leader(cluster, tp), {})[tp] = number
+        by_leader.setdefault(_leader(cluster, tp, operations), {})[tp] = number
     return await asyncio.gather(*(ask(cluster, node_id, part) for node_id, part in by_leader.items()))
 
 
-def _leader(cluster: Cluster, tp: TopicPartition) -> int:
+def _leader(cluster: Cluster, tp: TopicPartition, operations: str) -> int:
     leader = cluster.view.leader(tp)
     if leader is not None:
         return leader
     topic = cluster.view.topics.get(tp.topic)
     if topic is None or not topic.partitions:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
+        if topic is not None and not topic.error.retriable and topic.error is not ErrorCode.NONE:
+            raise cluster.topic_error(tp.topic, topic.error, operations)
         missing = code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         raise ApiError(
             code or ErrorCode.LEADER_NOT_AVAILABLE,
@@ -172,11 +177,12 @@ async def end_offsets_at_leader(
     """Return the log end offsets that a leader reports, without partitions that have an error. Does not retry."""
     wanted = dict.fromkeys(partitions, LATEST_TIMESTAMP)
     found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
-    _take(await _ask_leader(cluster, node_id, wanted), wanted, found)
+    _take(cluster, await _ask_leader(cluster, node_id, wanted), wanted, found)
     return {tp: at.offset for tp, at in found.items() if at is not None}
 
 
 def _take(
+    cluster: Cluster,
     response: ListOffsetsResponse,
     wanted: Mapping[TopicPartition, int],
     found: dict[TopicPartition, OffsetAndTimestamp | None],
@@ -186,7 +192,8 @@ def _take(
         for each in topic.partitions:
             tp = TopicPartition(topic.name, each.partition_index)
             if each.error_code:
-                failure = ApiError(each.error_code, subject=f"offsets of {tp}")
+                error = ApiError(each.error_code, subject=f"offsets of {tp}")
+                failure = cluster.refused(error, Need("describe", "topic", tp.topic))
             elif tp in wanted:
                 known = each.offset != NO_OFFSET
                 found[tp] = OffsetAndTimestamp(each.offset, each.timestamp) if known else None

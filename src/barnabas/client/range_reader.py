@@ -18,6 +18,7 @@ from barnabas.client.client_lifecycle import LoopThread
 from barnabas.client.cluster import FETCH_VERSION_MAX, UNKNOWN_TOPIC_PATIENCE_S, Cluster, dial_with
 from barnabas.client.config import Bootstrap, ClientConfig, make_config
 from barnabas.client.consumer.fetcher import end_of_batches
+from barnabas.client.permissions import Need
 from barnabas.client.setting_types import ClientSettings
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ApiError, CorruptBatchError, ErrorCode, TimedOutError
@@ -155,6 +156,9 @@ class RangeReader:
         if leader is None:
             leader = (await self._cluster.refresh()).leader(self._tp)
         if leader is None:
+            topic = self._cluster.view.topics.get(self._tp.topic)
+            if topic is not None and topic.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise self._cluster.topic_error(self._tp.topic, topic.error, "read")
             known = self._cluster.view.partition_count(self._tp.topic)
             if known is None or self._tp.partition >= known:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self._tp} does not exist")
@@ -195,7 +199,8 @@ class RangeReader:
                 if (topic.topic, each.partition_index) != self._tp:
                     continue
                 if each.error_code:
-                    raise ApiError(each.error_code, subject=f"{self._tp} at offset {offset}")
+                    error = ApiError(each.error_code, subject=f"{self._tp} at offset {offset}")
+                    raise self._cluster.refused(error, Need("read", "topic", self._tp.topic))
                 return each
         raise ApiError(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR, f"{self._tp}: the response is empty")
 

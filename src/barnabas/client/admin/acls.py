@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from barnabas.client.admin.controller import controller_id
 from barnabas.client.cluster import Cluster
 from barnabas.client.offset_requests import missing_in_response
+from barnabas.client.permissions import Need
 from barnabas.errors import ApiError
 from barnabas.protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from barnabas.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
@@ -50,7 +51,7 @@ async def describe_acls(cluster: Cluster, acl_filter: AclFilter | None) -> list[
             raise ApiError(response.error_code, response.error_message or "", subject="ACLs")
         return sorted(_described(response))
 
-    return await cluster.retrying(attempt, what="cannot describe ACLs")
+    return await cluster.retrying(attempt, what="cannot describe ACLs", needs=(Need("describe", "cluster"),))
 
 
 def _described(response: DescribeAclsResponse) -> Iterator[AclBinding]:
@@ -84,7 +85,7 @@ async def create_acls(cluster: Cluster, bindings: Sequence[AclBinding]) -> None:
                 if result.error_code
             )
 
-        await cluster.retrying(attempt, what="cannot create ACLs")
+        await cluster.retrying(attempt, what="cannot create ACLs", needs=(Need("alter", "cluster"),))
 
 
 def _creation(binding: AclBinding) -> AclCreation:
@@ -148,7 +149,7 @@ async def _delete(cluster: Cluster, filters: Sequence[AclFilter], deleted: dict[
                     deleted[acl_filter].append(binding)
         _raise_first(errors)
 
-    await cluster.retrying(attempt, what="cannot delete ACLs")
+    await cluster.retrying(attempt, what="cannot delete ACLs", needs=(Need("alter", "cluster"),))
 
 
 def _raise_first(errors: Iterable[ApiError]) -> None:

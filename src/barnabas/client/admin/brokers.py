@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from barnabas.client.cluster import Cluster
+from barnabas.client.permissions import Need
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import Node, TopicPartition
 from barnabas.protocol.messages.alter_replica_log_dirs import (
@@ -93,7 +94,9 @@ async def log_dirs(cluster: Cluster, broker: int | None = None, *, with_sizes: b
             for folder in _log_dirs(node_id, response)
         ]
 
-    return await cluster.retrying(attempt, what="cannot describe the log directories")
+    return await cluster.retrying(
+        attempt, what="cannot describe the log directories", needs=(Need("describe", "cluster"),)
+    )
 
 
 async def alter_replica_log_dirs(

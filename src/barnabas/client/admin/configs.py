@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from barnabas.client.admin.controller import controller_id, refusal
 from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
 from barnabas.client.offset_requests import missing_in_response
+from barnabas.client.permissions import Need
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -150,6 +151,11 @@ class ConfigResource:
             return f"broker {self.name}" if self.name else "all brokers"
         return f"{'topic' if self.kind == _TOPIC else 'group'} {self.name!r}"
 
+    def need(self, operation: str) -> Need:
+        """Return the permission for an operation on the settings. Those of brokers belong to the cluster."""
+        kinds = {_TOPIC: "topic", _GROUP: "group"}
+        return Need(operation, kinds[self.kind], self.name) if self.kind in kinds else Need(operation, "cluster")
+
 
 async def describe_config(cluster: Cluster, resource: ConfigResource) -> dict[str, ConfigSetting]:
     """Return all settings of a topic, broker or group, by name.
@@ -174,7 +180,10 @@ async def describe_config(cluster: Cluster, resource: ConfigResource) -> dict[st
         return {each.name: _setting(each) for each in sorted(result.configs, key=lambda each: each.name)}
 
     return await cluster.retrying(
-        attempt, what=f"cannot describe settings of {resource}", unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S
+        attempt,
+        what=f"cannot describe settings of {resource}",
+        unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S,
+        needs=(resource.need("describe-configs"),),
     )
 
 
@@ -201,8 +210,9 @@ async def describe_topic_configs(
             if not result.error_code:
                 found[result.resource_name] = {each.name: _setting(each) for each in result.configs}
             elif ErrorCode.of(result.error_code) is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                subject = f"settings of {ConfigResource.topic(result.resource_name)}"
-                raise refusal(result.error_code, subject, result.resource_name, result.error_message)
+                topic = ConfigResource.topic(result.resource_name)
+                error = refusal(result.error_code, f"settings of {topic}", result.resource_name, result.error_message)
+                raise cluster.refused(error, topic.need("describe-configs"))
     return found
 
 
@@ -241,5 +251,8 @@ async def alter_config(
                 raise refusal(result.error_code, f"settings of {resource}", resource.name, result.error_message)
 
     await cluster.retrying(
-        attempt, what=f"cannot change settings of {resource}", unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S
+        attempt,
+        what=f"cannot change settings of {resource}",
+        unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S,
+        needs=(resource.need("alter-configs"),),
     )

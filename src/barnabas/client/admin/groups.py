@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
 from barnabas.client.offset_requests import missing_in_response
+from barnabas.client.permissions import Need
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, decode_assignment, decode_subscription
 from barnabas.model import Node, TopicPartition
@@ -139,7 +140,9 @@ async def describe_group(cluster: Cluster, group: str) -> GroupDescription:
             raise ApiError(found.error_code, subject=f"group {group!r}")
         return _described(found, coordinator)
 
-    return await cluster.retrying(attempt, what=f"cannot describe group {group!r}", group=group)
+    return await cluster.retrying(
+        attempt, what=f"cannot describe group {group!r}", group=group, needs=(Need("describe", "group", group),)
+    )
 
 
 def _described(group: DescribedGroup, coordinator: Node) -> GroupDescription:
@@ -185,7 +188,9 @@ async def delete_group(cluster: Cluster, group: str) -> None:
         for result in response.results:
             _check(result.error_code, group)
 
-    await cluster.retrying(attempt, what=f"cannot delete group {group!r}", group=group)
+    await cluster.retrying(
+        attempt, what=f"cannot delete group {group!r}", group=group, needs=(Need("delete", "group", group),)
+    )
 
 
 async def delete_group_offsets(cluster: Cluster, group: str, partitions: Iterable[TopicPartition]) -> None:
@@ -209,13 +214,14 @@ async def delete_group_offsets(cluster: Cluster, group: str, partitions: Iterabl
         _check(response.error_code, group)
         for topic in response.topics:
             for each in topic.partitions:
-                _check_partition(each.error_code, TopicPartition(topic.name, each.partition_index), group)
+                _check_partition(cluster, each.error_code, TopicPartition(topic.name, each.partition_index), group)
 
     await cluster.retrying(
         attempt,
         what=f"cannot delete offsets of group {group!r}",
         group=group,
         unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S,
+        needs=(Need("delete", "group", group),),
     )
 
 
@@ -225,9 +231,10 @@ def _check(error_code: int, group: str) -> None:
         raise ApiError.about(code, f"group {group!r}", _ADVICE.get(code, ""))
 
 
-def _check_partition(error_code: int, tp: TopicPartition, group: str) -> None:
+def _check_partition(cluster: Cluster, error_code: int, tp: TopicPartition, group: str) -> None:
     if error_code:
         code = ErrorCode.of(error_code)
         is_read = code is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         advice = ": members of the group read the topic; stop them first" if is_read else ""
-        raise ApiError.about(code, f"offset of {tp} in group {group!r}", advice)
+        error = ApiError.about(code, f"offset of {tp} in group {group!r}", advice)
+        raise cluster.refused(error, Need("read", "topic", tp.topic))

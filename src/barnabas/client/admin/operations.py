@@ -81,7 +81,7 @@ class AdminOperations:
         from barnabas.client.admin.topics import describe, require
 
         if names is not None:
-            return require(map(describe, await self._describe(names)))
+            return require(map(describe, await self._describe(names)), self._config.principal)
         return [describe(topic) for topic in await self._describe(None) if include_internal or not topic.is_internal]
 
     async def _describe(self, names: Iterable[str] | None) -> list[Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from barnabas.client.admin.controller import controller_id, refusal
 from barnabas.client.cluster import Cluster
 from barnabas.client.offset_requests import missing_in_response
+from barnabas.client.permissions import Need
 from barnabas.errors import ConfigurationError
 from barnabas.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -69,7 +70,9 @@ async def describe_client_quotas(
         ]
         return sorted(found, key=lambda each: [(kind, name or "") for kind, name in each.entity.items()])
 
-    return await cluster.retrying(attempt, what="cannot describe client quotas")
+    return await cluster.retrying(
+        attempt, what="cannot describe client quotas", needs=(Need("describe-configs", "cluster"),)
+    )
 
 
 async def alter_client_quotas(
@@ -98,7 +101,7 @@ async def alter_client_quotas(
         if result.error_code:
             raise refusal(result.error_code, subject, subject, result.error_message)
 
-    await cluster.retrying(attempt, what=f"cannot change the {subject}")
+    await cluster.retrying(attempt, what=f"cannot change the {subject}", needs=(Need("alter-configs", "cluster"),))
 
 
 def describe_entity(entity: Mapping[str, str | None]) -> str:

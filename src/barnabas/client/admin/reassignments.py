@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from barnabas.client.admin.controller import controller_id, refusal
 from barnabas.client.cluster import Cluster
+from barnabas.client.permissions import Need
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.alter_partition_reassignments import (
@@ -77,7 +78,7 @@ async def alter_reassignments(
                     raise error
         return None
 
-    failure = await cluster.retrying(attempt, what="cannot reassign partitions")
+    failure = await cluster.retrying(attempt, what="cannot reassign partitions", needs=(Need("alter", "cluster"),))
     if failure is not None:
         raise failure
 
@@ -111,5 +112,7 @@ async def list_reassignments(
             for each in topic.partitions
         }
 
-    found: dict[TopicPartition, Reassignment] = await cluster.retrying(attempt, what="cannot list reassignments")
+    found: dict[TopicPartition, Reassignment] = await cluster.retrying(
+        attempt, what="cannot list reassignments", needs=(Need("describe", "cluster"),)
+    )
     return found

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
 from barnabas.client.offset_requests import ask_leaders
+from barnabas.client.permissions import Need
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.delete_records import (
@@ -34,8 +35,8 @@ async def delete_records(
     async def attempt() -> None:
         left = {tp: offset for tp, offset in offsets.items() if tp not in done}
         failure: ApiError | None = None
-        for response in await ask_leaders(cluster, left, ask):
-            failure = _take(response, offsets, done) or failure
+        for response in await ask_leaders(cluster, left, ask, "delete"):
+            failure = _take(cluster, response, offsets, done) or failure
         if failure is not None:
             raise failure
 
@@ -55,7 +56,10 @@ def _request(part: Mapping[TopicPartition, int], timeout_ms: int) -> DeleteRecor
 
 
 def _take(
-    response: DeleteRecordsResponse, wanted: Mapping[TopicPartition, int], done: dict[TopicPartition, int]
+    cluster: Cluster,
+    response: DeleteRecordsResponse,
+    wanted: Mapping[TopicPartition, int],
+    done: dict[TopicPartition, int],
 ) -> ApiError | None:
     failure = None
     for topic in response.topics:
@@ -64,7 +68,8 @@ def _take(
             if each.error_code:
                 beyond = ErrorCode.of(each.error_code) is ErrorCode.OFFSET_OUT_OF_RANGE
                 advice = f": offset {wanted.get(tp)} is greater than the high watermark" if beyond else ""
-                failure = ApiError.about(each.error_code, f"records of {tp}", advice)
+                error = ApiError.about(each.error_code, f"records of {tp}", advice)
+                failure = cluster.refused(error, Need("delete", "topic", tp.topic))
             else:
                 done[tp] = each.low_watermark
     return failure

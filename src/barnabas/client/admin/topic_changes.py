@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from barnabas.client.admin.controller import controller_id, refusal
 from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
+from barnabas.client.permissions import Need
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -59,7 +60,7 @@ async def create_topic(
             if topic.error_code:
                 raise refusal(topic.error_code, f"topic {name!r}", name, topic.error_message)
 
-    await cluster.retrying(attempt, what=f"cannot create topic {name!r}")
+    await cluster.retrying(attempt, what=f"cannot create topic {name!r}", needs=(Need("create", "topic", name),))
 
 
 async def delete_topics(cluster: Cluster, names: Iterable[str], *, timeout_ms: int) -> None:
@@ -80,7 +81,8 @@ async def delete_topics(cluster: Cluster, names: Iterable[str], *, timeout_ms: i
                 # UNKNOWN_TOPIC_OR_PARTITION is retriable while a client waits for a new topic, but not for a deletion.
                 return ApiError(code, f"topic {topic.name!r} does not exist")
             if code is not ErrorCode.NONE:
-                raise refusal(code, f"topic {topic.name!r}", topic.name or "", topic.error_message)
+                error = refusal(code, f"topic {topic.name!r}", topic.name or "", topic.error_message)
+                raise cluster.refused(error, Need("delete", "topic", topic.name or ""))
         return None
 
     failure = await cluster.retrying(attempt, what=f"cannot delete topics {', '.join(names)}")
@@ -106,5 +108,8 @@ async def add_partitions(cluster: Cluster, name: str, total: int, *, timeout_ms:
                 raise refusal(topic.error_code, f"topic {name!r}", name, topic.error_message)
 
     await cluster.retrying(
-        attempt, what=f"cannot add partitions to topic {name!r}", unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S
+        attempt,
+        what=f"cannot add partitions to topic {name!r}",
+        unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S,
+        needs=(Need("alter", "topic", name),),
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from barnabas.client.cluster import TopicView
+from barnabas.client.permissions import Need, with_permission
 from barnabas.errors import ApiError, ErrorCode
 
 
@@ -33,9 +34,10 @@ class TopicDescription:
     error: ErrorCode = ErrorCode.NONE
 
 
-def require(topics: Iterable[TopicDescription]) -> list[TopicDescription]:
+def require(topics: Iterable[TopicDescription], principal: str | None = None) -> list[TopicDescription]:
     """Return `topics` unchanged if none of them has an error.
 
+    :param principal: the principal of the client, for the error of a missing permission.
     :raises ApiError: some topics have an error. The error has the code of the first of them, and its message lists all
         of them.
     """
@@ -47,7 +49,8 @@ def require(topics: Iterable[TopicDescription]) -> list[TopicDescription]:
     advice = " does not exist" if first.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else ""
     if others:
         advice += f"; nor are there {', '.join(f'{topic.name!r} ({topic.error.name})' for topic in others)}"
-    raise ApiError.about(first.error, f"topic {first.name!r}", advice)
+    error = ApiError.about(first.error, f"topic {first.name!r}", advice)
+    raise with_permission(error, principal, Need("describe", "topic", first.name))
 
 
 def describe(topic: TopicView) -> TopicDescription:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from barnabas.client.admin.controller import controller_id, refusal
 from barnabas.client.cluster import Cluster
 from barnabas.client.offset_requests import missing_in_response
+from barnabas.client.permissions import Need
 from barnabas.errors import ConfigurationError
 from barnabas.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -83,7 +84,7 @@ async def describe_users(cluster: Cluster, names: Sequence[str] | None) -> list[
             for result in sorted(response.results, key=lambda each: each.user)
         ]
 
-    return await cluster.retrying(attempt, what="cannot describe users")
+    return await cluster.retrying(attempt, what="cannot describe users", needs=(Need("describe", "cluster"),))
 
 
 async def set_user_password(
@@ -138,7 +139,7 @@ async def _alter(cluster: Cluster, user: str, request: AlterUserScramCredentials
         if result.error_code:
             raise refusal(result.error_code, f"user {user!r}", user, result.error_message)
 
-    await cluster.retrying(attempt, what=what)
+    await cluster.retrying(attempt, what=what, needs=(Need("alter", "cluster"),))
 
 
 def _mechanism_name(wire_type: int) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from barnabas.audit.events import MonitoringEvent
 from barnabas.client.admin.topic_changes import create_topic
 from barnabas.client.cluster import PRODUCE_VERSION_MAX, Cluster
+from barnabas.client.permissions import Need
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.protocol.declare import ZERO_UUID
@@ -163,7 +164,8 @@ class EventSender:
                 subject=str(where),
             )
         if found.error_code:
-            raise ApiError(found.error_code, found.error_message or "", subject=str(where))
+            error = ApiError(found.error_code, found.error_message or "", subject=str(where))
+            raise self._cluster.refused(error, Need("write", "topic", where.topic))
 
 
 class SerialReports:

@@ -10,6 +10,7 @@ from barnabas.client.cluster import STALE_COORDINATOR, Cluster
 from barnabas.client.committed_offsets import commit_offsets, committed_offsets
 from barnabas.client.consumer.classic_membership import LEAVE_GROUP_VERSION_MAX, ClassicMembership, JoinOutcome
 from barnabas.client.consumer.state import ConsumerState
+from barnabas.client.permissions import Need
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.groups.assignors import NO_GENERATION
 from barnabas.model import OffsetAndMetadata, TopicPartition
@@ -73,7 +74,7 @@ class ClassicGroupSession:
                     partitions = await self._join_once()
                 except BarnabasError as error:
                     if not error.retriable:
-                        raise
+                        raise self._explained(error) from error
                     self._note(error)
                     await asyncio.sleep(self._cluster.backoff.delay_s(tries))
                     tries += 1
@@ -111,6 +112,10 @@ class ClassicGroupSession:
         view = await self._cluster.refresh()
         counts = {topic: view.partition_count(topic) for topic in topics}
         return {topic: count for topic, count in counts.items() if count is not None}
+
+    def _explained(self, error: BarnabasError) -> BarnabasError:
+        needed = Need("read", "group", self._membership.group)
+        return self._cluster.refused(error, needed) if isinstance(error, ApiError) else error
 
     def _note(self, error: BarnabasError) -> None:
         log.debug("a request to the coordinator of group %s failed: %s", self._membership.group, error)
@@ -152,7 +157,7 @@ class ClassicGroupSession:
                 with self._guard.lock:
                     membership.on_left(str(error))
                 if membership.fenced is None:
-                    self._state.report_error(error)
+                    self._state.report_error(self._explained(error))
 
     async def leave(self, reason: str) -> None:
         """Leave the group, so that the other members need not wait for the session timeout. Errors are only logged."""

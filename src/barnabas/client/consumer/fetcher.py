@@ -32,6 +32,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from barnabas.client.cluster import ClusterView
+from barnabas.client.permissions import Need, with_permission
 from barnabas.errors import ApiError, BarnabasError, ConfigurationError, CorruptBatchError, ErrorCode
 from barnabas.model import NO_LEADER_EPOCH, TopicPartition
 from barnabas.protocol.messages.fetch import (
@@ -409,6 +410,7 @@ class Fetcher:
         partitions.
     :param preferred_replicas: the replicas to read from instead of leaders. With None, the consumer reads from leaders
         only.
+    :param principal: the principal of the consumer, for the error of a missing permission; None if it is unknown.
     """
 
     def __init__(
@@ -422,8 +424,10 @@ class Fetcher:
         partition_max_bytes: int | None,
         buffer_bytes_max: int,
         preferred_replicas: PreferredReplicas | None = None,
+        principal: str | None = None,
     ) -> None:
         self._subscription = subscription
+        self._principal = principal
         self._preferred_replicas = preferred_replicas or PreferredReplicas("", lambda: 0.0, 0.0)
         self._reset_policy = reset_policy
         self._min_bytes = min_bytes
@@ -705,7 +709,8 @@ class Fetcher:
             self._on_out_of_range(state, offset)
             return False
         if code not in TRY_ELSEWHERE:
-            self._stop(state, ApiError(code, subject=f"fetch of {state.tp} at offset {offset}"))
+            error = ApiError(code, subject=f"fetch of {state.tp} at offset {offset}")
+            self._stop(state, with_permission(error, self._principal, Need("read", "topic", state.tp.topic)))
         return True
 
     def _stop(self, state: AssignedPartition, error: BarnabasError) -> None:

@@ -28,6 +28,7 @@ from barnabas.client.consumer.group_membership import GroupMembership
 from barnabas.client.consumer.message_streams import StreamPlan
 from barnabas.client.consumer.zookeeper_assignment import ZooKeeperAssignment
 from barnabas.client.interceptors import ConsumerInterceptors
+from barnabas.client.permissions import Need, with_permission
 from barnabas.clock import Clock
 from barnabas.errors import ApiError, BarnabasError, ClosedError, ErrorCode, Failure
 from barnabas.model import OffsetAndMetadata, TopicPartition
@@ -61,6 +62,7 @@ class ConsumerState:
             preferred_replicas=PreferredReplicas(
                 config.client_rack, clock.monotonic, config.metadata_max_age_ms / 1000
             ),
+            principal=config.principal,
         )
         self.membership: GroupMembership | None = None
         if config.group is not None and config.coordination is not None:
@@ -348,7 +350,9 @@ class ConsumerState:
             topic = view.topics.get(name)
             if topic is not None and topic.error in TOPIC_REFUSED:
                 self._refused.add(name)
-                self.fetcher.add_error(ApiError(topic.error, f"cannot subscribe to topic {name!r}"))
+                error = ApiError(topic.error, subject=f"cannot subscribe to topic {name!r}")
+                needed = Need(self.config.topic_operations, "topic", name)
+                self.fetcher.add_error(with_permission(error, self.config.principal, needed))
 
     def on_unreachable(self, since_s: float, error: BarnabasError) -> None:
         """Record that no broker is reachable, until the next cluster view arrives."""

@@ -208,6 +208,7 @@ class SendLoop:
             delivery_timeout_s=config.delivery_timeout_ms / 1000,
             retries_max=config.retries,
             backoff=cluster.backoff,
+            principal=config.principal,
         )
 
     def _leader_of(self, tp: TopicPartition) -> int | None:
@@ -443,9 +444,13 @@ class SendLoop:
         try:
             channel = await self._cluster.any_channel()
             response: InitProducerIdResponse = await self._cluster.ask(channel, request)
-            if response.error_code:
+            if response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                # WRITE on any topic is enough for a producer id. Later records may be allowed.
+                self.sender.fail_unwritable(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            elif response.error_code:
                 raise ApiError(response.error_code, subject="request for a producer id")
-            self.sender.set_identity(response.producer_id, response.producer_epoch)
+            else:
+                self.sender.set_identity(response.producer_id, response.producer_epoch)
         except BarnabasError as error:
             self.sender.note_error(str(error), self._clock.monotonic())
             if not error.retriable:
@@ -480,7 +485,7 @@ class SendLoop:
         """Apply new metadata to the topics of the producer."""
         for name, topic in self._cluster.view.topics.items():
             if topic.error in TOPIC_LOST:
-                self.sender.fail_topic(name, ApiError(topic.error, subject=f"topic {name!r}"))
+                self.sender.fail_topic(name, self._cluster.topic_error(name, topic.error))
             elif topic.partitions:
                 partitions = range(len(topic.partitions))
                 led = [each for each in partitions if self._cluster.view.leader(TopicPartition(name, each)) is not None]

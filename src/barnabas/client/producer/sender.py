@@ -45,6 +45,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
 from barnabas.client.backoff import Backoff
+from barnabas.client.permissions import Need, missing, with_permission
 from barnabas.client.producer.accumulator import NEVER_S, Accumulator, PartitionQueue, ProducerBatch
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, FencedError, TimedOutError
 from barnabas.model import NO_OFFSET, NO_PRODUCER_ID, TopicPartition
@@ -336,6 +337,7 @@ class Sender:
     :param run: runs the callbacks of a finished batch's deliveries, outside all locks.
     :param batch_size: the size of a full batch in bytes.
     :param linger_s: the maximum time in seconds that a batch waits for more records.
+    :param principal: the principal of the producer, for the error of a missing permission; None if it is unknown.
     """
 
     def __init__(
@@ -354,6 +356,7 @@ class Sender:
         delivery_timeout_s: float,
         retries_max: int,
         backoff: Backoff,
+        principal: str | None = None,
     ) -> None:
         self._accumulator = accumulator
         self._leader_of = leader_of
@@ -368,6 +371,7 @@ class Sender:
         self._delivery_timeout_s = delivery_timeout_s
         self._retries_max = retries_max
         self._backoff = backoff
+        self._principal = principal
         self._partitions: dict[PartitionQueue, _Partition] = {}
         self._flows: dict[str, TopicThroughput] = {}
         self._nodes: dict[int, _Node] = {}
@@ -717,7 +721,8 @@ class Sender:
                 f"{len(batch.payload())} bytes are more than the broker takes; "
                 "send less at once or raise the topic's max.message.bytes",
             )
-        return ApiError(code, ": ".join(reasons), subject=str(batch))
+        error = ApiError(code, ": ".join(reasons), subject=str(batch))
+        return with_permission(error, self._principal, Need("write", "topic", batch.topic))
 
     def _settle(
         self,
@@ -735,6 +740,12 @@ class Sender:
         for queue in self._accumulator.waiting():
             if queue.topic == topic:
                 self._fail_queue(queue, error)
+
+    def fail_unwritable(self, code: ErrorCode) -> None:
+        """Fail all waiting batches, because the producer may write to none of the topics of the cluster."""
+        for queue in self._accumulator.waiting():
+            lacking = missing(self._principal, Need("write", "topic", queue.topic))
+            self._fail_queue(queue, ApiError(code, lacking, subject=f"topic {queue.topic!r}"))
 
     def fail_all(self, error: BarnabasError) -> None:
         """Fail all waiting batches; responses determine the outcome of those in flight."""

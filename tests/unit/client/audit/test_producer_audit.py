@@ -60,6 +60,9 @@ class FakeCluster:
     def use_topics(self, _topics: list[str]) -> None:
         pass
 
+    def refused(self, error: ApiError, *_needs: object) -> ApiError:
+        return error
+
     async def topic(self, _name: str, *, timeout_s: float) -> object:
         assert timeout_s > 0
         return SimpleNamespace(partitions=[0])

@@ -17,6 +17,7 @@ from barnabas.client.consumer.classic_group_session import ClassicGroupSession
 from barnabas.client.consumer.classic_membership import ClassicMembership
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.sync_async_drivers import LoopGuard
+from barnabas.client.permissions import with_permission
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, DisconnectedError, ErrorCode
 from barnabas.groups.subscriptions import encode_assignment, encode_subscription
@@ -52,6 +53,9 @@ class FakeCluster:
 
     def use_topics(self, topics):
         pass
+
+    def refused(self, error, *needs):
+        return with_permission(error, "User:bob", *needs)
 
     async def refresh(self):
         return VIEW
