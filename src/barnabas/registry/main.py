@@ -154,7 +154,10 @@ class Registry:
 
     async def _refuse_head(self, request: Request) -> Response | None:
         """Refuse a client that does not authenticate, before the body of its request is read."""
-        return None if self._rest is None else await self._rest.refuse_stranger(request)
+        refused = None if self._rest is None else await self._rest.refuse_stranger(request)
+        if refused is not None:
+            self._answers[refused.status] += 1
+        return refused
 
     def collect(self) -> Iterator[Sample]:
         """Yield the metrics. Thread-safe."""

@@ -6,6 +6,8 @@ import base64
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from barnabas.clock import ManualClock
 from barnabas.errors import AuthenticationError, DisconnectedError
@@ -21,7 +23,8 @@ from barnabas.security.http_authentication import (
     HttpRefusedError,
     parse_authorization,
 )
-from barnabas.security.principal import Principal
+from barnabas.security.principal import Principal, is_valid_name
+from tests.support.searches import examples
 
 ALICE, PASSWORD, ADDRESS = "alice", "planted-password", "10.0.0.1"
 
@@ -81,6 +84,16 @@ def test_header_without_credentials_is_refused_without_a_proof(header: str | Non
     users = Users()
     assert users.ask(header) == 401
     assert users.proofs == 0
+
+
+@settings(max_examples=examples(50))
+@given(st.one_of(st.text(), st.binary().map(lambda data: "Basic " + base64.b64encode(data).decode())))
+def test_any_header_is_refused_or_gives_credentials(header: str) -> None:
+    try:
+        credentials = parse_authorization(header)
+    except HttpRefusedError:
+        return
+    assert credentials.is_token or is_valid_name(credentials.user)
 
 
 def test_header_gives_user_and_password_or_token() -> None:
