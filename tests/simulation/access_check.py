@@ -238,6 +238,6 @@ class _Nodes:
     def children(self, path: str) -> list[str]:
         return sorted(each.rpartition("/")[2] for each in self._ensemble.node(path).children)
 
-    def get(self, path: str) -> NodeData:
-        node = self._ensemble.node(path)
-        return NodeData(node.data, self._ensemble.stat_of(node))
+    def get_all(self, paths: Sequence[str]) -> dict[str, NodeData]:
+        nodes = {path: self._ensemble.node(path) for path in paths}
+        return {path: NodeData(node.data, self._ensemble.stat_of(node)) for path, node in nodes.items()}

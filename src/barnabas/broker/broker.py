@@ -381,6 +381,7 @@ class Broker:
             self.topics.metadata,
             self._events,
             self.authorizer,
+            self.scheduler,
             are_in_force=bool(config.authorizer_class_name),
         )
         await self.acls.load()

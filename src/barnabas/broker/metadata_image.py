@@ -16,6 +16,8 @@ from barnabas.coordination.values import NO_LEADER, LiveBroker, PartitionState
 from barnabas.model import TopicPartition
 from barnabas.security.authorizer import Acls
 
+NO_ACLS = Acls()
+
 
 @dataclass(frozen=True)
 class MetadataImage:
@@ -28,7 +30,7 @@ class MetadataImage:
 
     brokers: Mapping[int, LiveBroker] = field(default_factory=dict)
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
-    acls: Acls = field(default_factory=Acls)
+    acls: Acls = field(default_factory=lambda: NO_ACLS)
     _moving: Mapping[str, tuple[TopicPartition, ...]] = field(default_factory=dict, compare=False, repr=False)
     """The partitions under reassignment, by topic. Derived from `topics`."""
 
@@ -192,8 +194,8 @@ class MetadataDelta:
             if (info := after.topics.get(name)) is not None
         }
         brokers = _brokers_delta(before.brokers, after.brokers)
-        differ = before.acls is not after.acls and before.acls != after.acls
-        return cls(before, after, brokers, differing, partitions, differ)
+        # Unchanged ACLs stay the same object. Comparing thousands of them would take long.
+        return cls(before, after, brokers, differing, partitions, acls=before.acls is not after.acls)
 
     def __bool__(self) -> bool:
         return self.before is not self.after and (bool(self.topics) or self.brokers != BrokersDelta() or self.acls)

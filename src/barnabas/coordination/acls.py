@@ -6,6 +6,9 @@
 A node contains all ACLs of its resource pattern. A change starts from the node, so neither of two concurrent changes is
 lost, and other brokers get a change notification with the path of the node. If a node is damaged, its resources are
 denied to everybody except super users, because the node may have contained an ACL that denies.
+
+Kafka writes names without an encoding, so a name such as `my group` may have a node that Kafka wrote, and one that a
+broker wrote. Both belong to the resource pattern. The next change moves all ACLs to the second node.
 """
 
 from __future__ import annotations
@@ -23,10 +26,12 @@ from barnabas.coordination.metadata_store import (
     Create,
     Delete,
     MetadataStore,
+    NodeData,
     NodeExistsError,
     NoNodeError,
     Set,
 )
+from barnabas.coordination.metadata_store import Operation as StoreOperation
 from barnabas.coordination.subtrees import ensure_paths
 from barnabas.errors import ConfigurationError
 from barnabas.security.acls import (
@@ -48,6 +53,8 @@ VERSION = 1
 """The version of the JSON, as in Kafka."""
 NODE_BYTES_MAX = 500_000
 """The maximum size of a node in bytes. ZooKeeper's limit is 1 MiB for a whole request."""
+NODES_AT_ONCE = 500
+"""The number of nodes that are read together."""
 
 Entries = tuple[AclEntry, ...]
 
@@ -71,17 +78,19 @@ def read_acls(tree: MetadataStore) -> dict[ResourcePattern, Entries]:
             if kind is None:
                 report_damaged(tree, [DamagedNodeError(f"{root}/{label}", "not a type of resources")], "ignoring")
                 continue
-            for part in _children(tree, f"{root}/{label}"):
-                pattern = ResourcePattern(kind, paths.decode_resource(part), pattern_type)
-                # Another program may have written a second node for the same name.
-                entries = _read_node(tree, f"{root}/{label}/{part}")
-                found[pattern] = tuple(dict.fromkeys((*found.get(pattern, ()), *entries)))
+            parts = _children(tree, f"{root}/{label}")
+            for start in range(0, len(parts), NODES_AT_ONCE):
+                nodes = [f"{root}/{label}/{part}" for part in parts[start : start + NODES_AT_ONCE]]
+                for path, node in tree.get_all(nodes).items():
+                    pattern = ResourcePattern(kind, paths.decode_resource(path.rpartition("/")[2]), pattern_type)
+                    entries = (*found.get(pattern, ()), *_decode_or_deny(tree, path, node.data))
+                    found[pattern] = tuple(dict.fromkeys(entries))
     return {pattern: entries for pattern, entries in found.items() if entries}
 
 
 def read_pattern(tree: MetadataStore, pattern: ResourcePattern) -> Entries:
     """Read the ACLs of a resource pattern."""
-    return _read_node(tree, paths.acl(pattern))
+    return _entries_in(tree, tree.get_all(paths.acl_nodes(pattern)))
 
 
 def pattern_of(path: str) -> ResourcePattern | None:
@@ -97,7 +106,7 @@ def pattern_of(path: str) -> ResourcePattern | None:
 
 
 def add(tree: MetadataStore, pattern: ResourcePattern, entries: Iterable[AclEntry]) -> Entries:
-    """Add ACLs to a resource pattern; return all its ACLs.
+    """Add ACLs to a resource pattern; return all its ACLs. They are durable after `MetadataStore.flush`.
 
     :raises TooManyAclsError: they do not fit into a node.
     """
@@ -107,7 +116,10 @@ def add(tree: MetadataStore, pattern: ResourcePattern, entries: Iterable[AclEntr
 def remove(
     tree: MetadataStore, pattern: ResourcePattern, is_unwanted: Callable[[AclEntry], bool]
 ) -> tuple[Entries, Entries]:
-    """Remove ACLs from a resource pattern; return its remaining and its removed ACLs."""
+    """Remove ACLs from a resource pattern; return its remaining and its removed ACLs.
+
+    The change is durable after `MetadataStore.flush`.
+    """
     removed: Entries = ()
 
     def without_unwanted(before: Entries) -> Entries:
@@ -121,37 +133,28 @@ def remove(
 def _change(tree: MetadataStore, pattern: ResourcePattern, changed: Callable[[Entries], Entries]) -> Entries:
     path = paths.acl(pattern)
     for attempt in range(1, ATTEMPTS + 1):
-        before: Entries = ()
-        version = None
-        try:
-            data, stat = tree.get(path)
-            version = stat.version
-            before = _decode(path, data)
-        except NoNodeError:
-            ensure_paths(tree, [path.rpartition("/")[0], paths.CHANGES])
-        except DamagedNodeError as error:
-            _report(tree, error)
-            before = _DENIED
+        nodes = tree.get_all(paths.acl_nodes(pattern))
+        before = _entries_in(tree, nodes)
         after = changed(before)
-        if after == before and version is not None:
+        if after == before:
             return after
         data = encode_acls(after)
         if len(data) > NODE_BYTES_MAX:
             raise TooManyAclsError(f"the ACLs of {pattern} have {len(data)} bytes; at most {NODE_BYTES_MAX}")
-        operation: Create | Set | Delete
-        if version is None:
-            if not after:
-                return after
-            operation = Create(path, data)
-        else:
-            operation = Set(path, data, version) if after else Delete(path, version)
+        if not nodes or attempt > 1:
+            ensure_paths(tree, [path.rpartition("/")[0], paths.CHANGES])
+        operations: list[StoreOperation] = [
+            Delete(each, node.stat.version) for each, node in nodes.items() if each != path or not after
+        ]
+        if after:
+            own = nodes.get(path)
+            operations.append(Create(path, data) if own is None else Set(path, data, own.stat.version))
         try:
-            tree.multi([operation, notification_node(ChangeNotification(settings=(path,)))])
+            tree.multi([*operations, notification_node(ChangeNotification(settings=(path,)))])
         except (BadVersionError, NodeExistsError, NoNodeError):
             if attempt == ATTEMPTS:
                 raise
         else:
-            tree.flush()
             return after
     raise AssertionError("the last attempt returns or raises")
 
@@ -177,18 +180,18 @@ def _children(tree: MetadataStore, path: str) -> list[str]:
         return []
 
 
-def _read_node(tree: MetadataStore, path: str) -> Entries:
+def _entries_in(tree: MetadataStore, nodes: Mapping[str, NodeData]) -> Entries:
+    found = (entry for path, node in nodes.items() for entry in _decode_or_deny(tree, path, node.data))
+    return tuple(dict.fromkeys(found))
+
+
+def _decode_or_deny(tree: MetadataStore, path: str, data: bytes) -> Entries:
     try:
-        return _decode(path, tree.get(path).data)
-    except NoNodeError:
-        return ()
+        return _decode(path, data)
     except DamagedNodeError as error:
-        _report(tree, error)
+        consequence = "denying everything to everybody except super users by"
+        report_damaged(tree, [error], consequence)
         return _DENIED
-
-
-def _report(tree: MetadataStore, error: DamagedNodeError) -> None:
-    report_damaged(tree, [error], "denying everything to everybody except super users by")
 
 
 def _decode(path: str, data: bytes) -> Entries:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 
 from barnabas.coordination.fields import INT32_MAX, BadValueError, DamagedNodeError, shown, whole_number
+from barnabas.coordination.metadata_store import InvalidPathError, check_path
 from barnabas.model import TopicPartition
-from barnabas.security.acls import WILDCARD, PatternType, ResourcePattern
+from barnabas.security.acls import WILDCARD, PatternType, ResourcePattern, ResourceType  # noqa: F401 - for the example
 
 BROKERS = "/brokers"
 BROKER_IDS = "/brokers/ids"
@@ -188,6 +189,26 @@ def acl(pattern: ResourcePattern) -> str:
     """`/kafka-acl/Topic/clicks`: the ACLs of a resource pattern. As in Kafka, the name of all resources is `*`."""
     name = pattern.name if pattern.name == WILDCARD else encode_name(pattern.name)
     return f"{acl_root(pattern.pattern_type)}/{pattern.type.label}/{name}"
+
+
+def acl_nodes(pattern: ResourcePattern) -> list[str]:
+    """Return the paths of the nodes that may contain the ACLs of a resource pattern. `acl` is the first one.
+
+    >>> acl_nodes(ResourcePattern(ResourceType.GROUP, "my group"))
+    ['/kafka-acl/Group/my%20group', '/kafka-acl/Group/my group']
+    """
+    first, name = acl(pattern), pattern.name
+    folder = first.rpartition("/")[0]
+    parts = (each for each in (encode_name(name), name) if _is_part(each) and decode_resource(each) == name)
+    return list(dict.fromkeys([first, *(f"{folder}/{each}" for each in parts)]))
+
+
+def _is_part(name: str) -> bool:
+    try:
+        check_path(f"/{name}")
+    except InvalidPathError:
+        return False
+    return bool(name) and "/" not in name
 
 
 def decode_resource(part: str) -> str:

@@ -21,9 +21,13 @@ CLUSTER_NAME = "kafka-cluster"
 """The only name of a resource of the type CLUSTER."""
 RESOURCE_NAME_BYTES_MAX = 1024
 HOST_CHARACTERS_MAX = 64
+BITS_BEFORE_IPV4 = 96
+"""The number of bits before the IPv4 address in an IPv6 address that contains one."""
 
 
 class _Named(IntEnum):
+    __hash__ = int.__hash__  # faster than the hash of the name, which each decision would need twice
+
     @classmethod
     def _missing_(cls, value: object) -> _Named:
         """Return UNKNOWN for a number without meaning, because clients may send any number."""
@@ -226,16 +230,33 @@ def is_host(host: str) -> bool:
 
     >>> is_host("*"), is_host("10.1.2.3"), is_host("10.0.0.0/8"), is_host("::1"), is_host("a.example"), is_host("")
     (True, True, True, True, False, False)
+    >>> is_host("fe80::1%eth0")
+    True
     """
-    return len(host) <= HOST_CHARACTERS_MAX and (host == WILDCARD or network_of(host) is not None)
+    address, percent, _ = host.partition("%")
+    is_known = network_of(host) is not None or (percent and "/" not in host and network_of(address) is not None)
+    return len(host) <= HOST_CHARACTERS_MAX and (host == WILDCARD or bool(is_known))
 
 
 def network_of(host: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
-    """Return an address or a network of addresses; None if a text is neither."""
+    """Return an address or a network of addresses; None if a text is neither.
+
+    An address with a zone, such as `fe80::1%eth0`, is not the address of other zones, so it has no network.
+
+    >>> network_of("10.0.0.7/8"), network_of("::ffff:10.0.0.7"), network_of("fe80::1%eth0")
+    (IPv4Network('10.0.0.0/8'), IPv4Network('10.0.0.7/32'), None)
+    """
+    if "%" in host:
+        return None
     try:
-        return ipaddress.ip_network(host, strict=False)
+        network = ipaddress.ip_network(host, strict=False)
     except ValueError:
         return None
+    if isinstance(network, ipaddress.IPv6Network) and network.prefixlen >= BITS_BEFORE_IPV4:
+        mapped = network.network_address.ipv4_mapped
+        if mapped is not None:
+            return ipaddress.IPv4Network((int(mapped), network.prefixlen - BITS_BEFORE_IPV4))
+    return network
 
 
 class AclFilter(NamedTuple):

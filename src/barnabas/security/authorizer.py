@@ -13,8 +13,9 @@ An ACL concerns a resource by its literal name, by a prefix of the name, or by t
 
 from __future__ import annotations
 
+import functools
 import ipaddress
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from barnabas.security.acls import (
@@ -22,6 +23,7 @@ from barnabas.security.acls import (
     WILDCARD,
     AclBinding,
     AclEntry,
+    AclFilter,
     Operation,
     PatternType,
     Permission,
@@ -35,6 +37,8 @@ DECISIONS_KEPT_MAX = 50_000
 """The maximum number of decisions in memory."""
 NAME_KEPT_CHARACTERS_MAX = 256
 """The maximum length of a resource name in a decision in memory."""
+HOSTS_KEPT_MAX = 1_000
+"""The maximum number of parsed addresses in memory."""
 
 _IMPLYING = {
     Operation.DESCRIBE: frozenset(
@@ -57,26 +61,51 @@ class Decision(NamedTuple):
 
 
 class Acls:
-    """An immutable set of ACLs, indexed by resource."""
+    """An immutable set of ACLs, indexed by resource, principal and host.
+
+    So the time of a decision depends on the number of matching ACLs only. `with_patterns` returns a changed copy, which
+    shares its unchanged parts with the original.
+    """
+
+    __slots__ = ("_by_type", "_entries")
 
     def __init__(self, bindings: Iterable[AclBinding] = ()) -> None:
-        self._entries: dict[ResourcePattern, tuple[AclEntry, ...]] = {}
         by_pattern: dict[ResourcePattern, dict[AclEntry, None]] = {}
         for pattern, entry in bindings:
             by_pattern.setdefault(pattern, {})[entry] = None
-        for pattern, entries in by_pattern.items():
-            self._entries[pattern] = tuple(entries)
-        lengths: dict[ResourceType, set[int]] = {}
-        for pattern in self._entries:
-            if pattern.pattern_type is PatternType.PREFIXED:
-                lengths.setdefault(pattern.type, set()).add(len(pattern.name))
-        self._prefix_lengths = {kind: sorted(each) for kind, each in lengths.items()}
-        self._networks = _networks_of(entry.host for entries in self._entries.values() for entry in entries)
+        self._entries: dict[ResourcePattern, tuple[AclEntry, ...]] = {}
+        self._by_type: dict[ResourceType, _RulesOfType] = {}
+        self._put({pattern: tuple(each) for pattern, each in by_pattern.items()})
 
     @classmethod
     def of_patterns(cls, entries: Mapping[ResourcePattern, Sequence[AclEntry]]) -> Acls:
         """Return the ACLs of these patterns."""
-        return cls(AclBinding(pattern, entry) for pattern, each in entries.items() for entry in each)
+        return cls().with_patterns(entries)
+
+    def with_patterns(self, changed: Mapping[ResourcePattern, Sequence[AclEntry]]) -> Acls:
+        """Return a copy with these entries for these patterns. Return the same object if nothing changes."""
+        new = {
+            pattern: tuple(entries)
+            for pattern, entries in changed.items()
+            if tuple(entries) != self._entries.get(pattern, ())
+        }
+        if not new:
+            return self
+        copy = Acls()
+        copy._entries, copy._by_type = dict(self._entries), dict(self._by_type)
+        copy._put(new)
+        return copy
+
+    def _put(self, changed: Mapping[ResourcePattern, tuple[AclEntry, ...]]) -> None:
+        by_type: dict[ResourceType, dict[ResourcePattern, tuple[AclEntry, ...]]] = {}
+        for pattern, entries in changed.items():
+            by_type.setdefault(pattern.type, {})[pattern] = entries
+            if entries:
+                self._entries[pattern] = entries
+            else:
+                self._entries.pop(pattern, None)
+        for kind, each in by_type.items():
+            self._by_type[kind] = self._by_type.get(kind, _NO_RULES).with_patterns(each)
 
     def __iter__(self) -> Iterator[AclBinding]:
         for pattern, entries in self._entries.items():
@@ -89,7 +118,7 @@ class Acls:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Acls):
             return NotImplemented
-        return self.by_pattern() == other.by_pattern()
+        return self is other or self.by_pattern() == other.by_pattern()
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -97,55 +126,149 @@ class Acls:
         """Return the entries of each pattern."""
         return {pattern: frozenset(entries) for pattern, entries in self._entries.items()}
 
-    def patterns(self, kind: ResourceType) -> Iterator[tuple[ResourcePattern, tuple[AclEntry, ...]]]:
-        """Yield the patterns of a type, and their entries."""
-        return ((pattern, entries) for pattern, entries in self._entries.items() if pattern.type is kind)
+    @property
+    def patterns(self) -> Set[ResourcePattern]:
+        """All patterns."""
+        return self._entries.keys()
+
+    def entries(self, pattern: ResourcePattern) -> tuple[AclEntry, ...]:
+        """Return the entries of a pattern."""
+        return self._entries.get(pattern, ())
+
+    def candidates(self, acl_filter: AclFilter) -> Iterable[ResourcePattern]:
+        """Return the patterns that can match a filter, and maybe others."""
+        name = acl_filter.name
+        if name is None:
+            return self._entries
+        kinds = [*self._by_type] if acl_filter.type is ResourceType.ANY else [acl_filter.type]
+        if acl_filter.pattern_type is PatternType.MATCH:
+            return [rules.pattern for kind in kinds for rules in self.rules(kind, name)]
+        both = (PatternType.LITERAL, PatternType.PREFIXED)
+        return [
+            pattern
+            for kind in kinds
+            for each in both
+            if (pattern := ResourcePattern(kind, name, each)) in self._entries
+        ]
 
     def concerning(self, kind: ResourceType, name: str) -> Iterator[AclBinding]:
         """Yield the ACLs that concern a resource: by its name, by `*`, and by its prefixes."""
-        for pattern in self._patterns_of(kind, name):
-            for entry in self._entries.get(pattern, ()):
-                yield AclBinding(pattern, entry)
+        for rules in self.rules(kind, name):
+            for entry in self._entries[rules.pattern]:
+                yield AclBinding(rules.pattern, entry)
 
-    def _patterns_of(self, kind: ResourceType, name: str) -> Iterator[ResourcePattern]:
-        yield ResourcePattern(kind, name)
-        if name != WILDCARD:
-            yield ResourcePattern(kind, WILDCARD)
-        for length in self._prefix_lengths.get(kind, ()):
+    def rules(self, kind: ResourceType, name: str) -> Iterable[Rules]:
+        """Return the rules of the patterns that concern a resource."""
+        of_type = self._by_type.get(kind)
+        return () if of_type is None else of_type.concerning(name)
+
+    def all_rules(self, kind: ResourceType) -> Iterable[Rules]:
+        """Return the rules of all patterns of a type."""
+        of_type = self._by_type.get(kind)
+        return () if of_type is None else (*of_type.literal.values(), *of_type.prefixed.values())
+
+
+class Rules:
+    """The entries of a pattern, indexed by principal and host."""
+
+    __slots__ = ("_by_principal", "pattern")
+
+    def __init__(self, pattern: ResourcePattern, entries: Iterable[AclEntry]) -> None:
+        self.pattern = pattern
+        by_principal: dict[str, list[AclEntry]] = {}
+        for entry in entries:
+            by_principal.setdefault(entry.principal, []).append(entry)
+        self._by_principal = {principal: _EntriesByHost(each) for principal, each in by_principal.items()}
+
+    def fitting(self, principal: str, host: str) -> Iterator[AclEntry]:
+        """Yield the entries that concern a principal at an address."""
+        for name in (principal, EVERYONE) if principal != EVERYONE else (principal,):
+            found = self._by_principal.get(name)
+            if found is not None:
+                yield from found.fitting(host)
+
+
+class _RulesOfType(NamedTuple):
+    """The rules of the patterns of one type, by name."""
+
+    literal: Mapping[str, Rules]
+    prefixed: Mapping[str, Rules]
+    prefix_lengths: Sequence[int]
+
+    def with_patterns(self, changed: Mapping[ResourcePattern, tuple[AclEntry, ...]]) -> _RulesOfType:
+        literal, prefixed = dict(self.literal), dict(self.prefixed)
+        for pattern, entries in changed.items():
+            by_name = prefixed if pattern.pattern_type is PatternType.PREFIXED else literal
+            if entries:
+                by_name[pattern.name] = Rules(pattern, entries)
+            else:
+                by_name.pop(pattern.name, None)
+        return _RulesOfType(literal, prefixed, sorted(set(map(len, prefixed))))
+
+    def concerning(self, name: str) -> list[Rules]:
+        names = (name,) if name == WILDCARD else (name, WILDCARD)
+        found = [rules for each in names if (rules := self.literal.get(each)) is not None]
+        for length in self.prefix_lengths:
             if length > len(name):
                 break
-            yield ResourcePattern(kind, name[:length], PatternType.PREFIXED)
-
-    def fits(self, entry: AclEntry, principal: str, host: str) -> bool:
-        """Return whether an entry concerns a principal at an address."""
-        if entry.principal not in (principal, EVERYONE):
-            return False
-        if entry.host in (WILDCARD, host):
-            return True
-        network = self._networks.get(entry.host)
-        return network is not None and _is_within(host, network)
+            rules = self.prefixed.get(name[:length])
+            if rules is not None:
+                found.append(rules)
+        return found
 
 
-_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+_NO_RULES = _RulesOfType({}, {}, ())
 
 
-def _networks_of(hosts: Iterable[str]) -> dict[str, _Network]:
-    found = {}
-    for host in {each for each in hosts if each != WILDCARD}:
-        network = network_of(host)
-        if network is not None:
-            found[host] = network
-    return found
+class _EntriesByHost:
+    """The entries of a principal, indexed by host.
+
+    There is one dictionary for each size of a network, so thousands of networks take a few lookups.
+    """
+
+    __slots__ = ("_by_name", "_by_network", "_names_no_hosts")
+
+    def __init__(self, entries: Iterable[AclEntry]) -> None:
+        self._by_name: dict[str, list[AclEntry]] = {}
+        self._by_network: dict[tuple[int, int], dict[int, list[AclEntry]]] = {}
+        for entry in entries:
+            network = None if entry.host == WILDCARD else network_of(entry.host)
+            if network is None:
+                self._by_name.setdefault(_parsed(entry.host).text, []).append(entry)
+            else:
+                left_out = network.max_prefixlen - network.prefixlen
+                by_number = self._by_network.setdefault((network.version, left_out), {})
+                by_number.setdefault(int(network.network_address) >> left_out, []).append(entry)
+        self._names_no_hosts = not self._by_network and not self._by_name.keys() - {WILDCARD}
+
+    def fitting(self, host: str) -> Iterator[AclEntry]:
+        yield from self._by_name.get(WILDCARD, ())
+        if host == WILDCARD or self._names_no_hosts:
+            return
+        text, version, number = _parsed(host)
+        yield from self._by_name.get(text, ())
+        for (version_of_network, left_out), by_number in self._by_network.items():
+            if version_of_network == version:
+                yield from by_number.get(number >> left_out, ())
 
 
-def _is_within(host: str, network: _Network) -> bool:
+class _Host(NamedTuple):
+    """A host, and the version and the number of its address. The version is 0 if the host is not an address."""
+
+    text: str
+    version: int
+    number: int
+
+
+@functools.lru_cache(maxsize=HOSTS_KEPT_MAX)
+def _parsed(host: str) -> _Host:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        return False
+        return _Host(host, 0, 0)
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
-    return address in network
+    return _Host(str(address), address.version, int(address))
 
 
 Key = tuple[Principal, str, Operation, ResourceType, str]
@@ -194,7 +317,10 @@ class Authorizer:
         key = (principal, host, operation, kind, name)
         found = self._decided.get(key)
         if found is None:
-            found = self.decide(principal, host, operation, kind, name).is_allowed
+            found = self._is_super_user(principal)
+            if not found:
+                is_concerned, rule = self._deciding_rule(str(principal), host, operation, kind, name)
+                found = self._is_allowed(rule, is_concerned=is_concerned)
             if len(name) <= NAME_KEPT_CHARACTERS_MAX:  # clients choose the names
                 if len(self._decided) >= DECISIONS_KEPT_MAX:
                     self._decided.clear()
@@ -205,25 +331,37 @@ class Authorizer:
         """Return the decision about an operation, with the rule that leads to it."""
         if self._is_super_user(principal):
             return Decision(True, None, f"{principal} is in super.users")
-        text, denying, implying = str(principal), {operation, Operation.ALL}, _implying(operation)
+        is_concerned, rule = self._deciding_rule(str(principal), host, operation, kind, name)
+        is_allowed = self._is_allowed(rule, is_concerned=is_concerned)
+        if rule is not None:
+            return Decision(is_allowed, rule, f"an ACL {'allows' if is_allowed else 'denies'} it: {rule}")
+        if is_concerned:
+            return Decision(is_allowed, None, "no ACL of the resource allows it")
+        if is_allowed:
+            return Decision(is_allowed, None, "no ACL concerns the resource, and allow.everyone.if.no.acl.found=true")
+        return Decision(is_allowed, None, "no ACL concerns the resource")
+
+    def _deciding_rule(
+        self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str
+    ) -> tuple[bool, AclBinding | None]:
+        """Return whether an ACL concerns a resource, and the ACL that decides; None if no ACL decides."""
+        implying = _implying(operation)
         allowing: AclBinding | None = None
         is_concerned = False
-        for binding in self._acls.concerning(kind, name):
+        for rules in self._acls.rules(kind, name):
             is_concerned = True
-            entry = binding.entry
-            if not self._acls.fits(entry, text, host):
-                continue
-            if entry.permission is Permission.DENY and entry.operation in denying:
-                return Decision(False, binding, f"an ACL denies it: {binding}")
-            if entry.permission is Permission.ALLOW and entry.operation in implying:
-                allowing = allowing or binding
-        if allowing is not None:
-            return Decision(True, allowing, f"an ACL allows it: {allowing}")
-        if is_concerned:
-            return Decision(False, None, "no ACL of the resource allows it")
-        if self._allow_everyone_if_no_acl:
-            return Decision(True, None, "no ACL concerns the resource, and allow.everyone.if.no.acl.found=true")
-        return Decision(False, None, "no ACL concerns the resource")
+            for entry in rules.fitting(principal, host):
+                if entry.permission is not Permission.ALLOW:
+                    if entry.operation in (operation, Operation.ALL):
+                        return True, AclBinding(rules.pattern, entry)
+                elif allowing is None and entry.operation in implying:
+                    allowing = AclBinding(rules.pattern, entry)
+        return is_concerned, allowing
+
+    def _is_allowed(self, rule: AclBinding | None, *, is_concerned: bool) -> bool:
+        if rule is not None:
+            return rule.entry.permission is Permission.ALLOW
+        return not is_concerned and self._allow_everyone_if_no_acl
 
     def allows_any(self, principal: Principal, host: str, operation: Operation, kind: ResourceType) -> bool:
         """Return whether a principal may perform an operation on at least one resource of a type.
@@ -244,17 +382,17 @@ class Authorizer:
         allowed: list[ResourcePattern] = []
         denied: set[ResourcePattern] = set()
         implying = _implying(operation)
-        for pattern, entries in self._acls.patterns(kind):
-            for entry in entries:
-                if not self._acls.fits(entry, principal, host):
-                    continue
-                if entry.permission is Permission.DENY and entry.operation in (operation, Operation.ALL):
-                    denied.add(pattern)
-                elif entry.permission is Permission.ALLOW and entry.operation in implying:
-                    allowed.append(pattern)
-        if ResourcePattern(kind, WILDCARD) in denied:
+        everything = ResourcePattern(kind, WILDCARD)
+        for rules in self._acls.all_rules(kind):
+            for entry in rules.fitting(principal, host):
+                if entry.permission is not Permission.ALLOW:
+                    if entry.operation in (operation, Operation.ALL):
+                        denied.add(rules.pattern)
+                elif entry.operation in implying:
+                    allowed.append(rules.pattern)
+        if everything in denied:
             return False
-        if self._allow_everyone_if_no_acl:
+        if self._allow_everyone_if_no_acl and not self._acls.entries(everything):
             return True
         return any(not _is_covered(pattern, denied) for pattern in allowed)
 

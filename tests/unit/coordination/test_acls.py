@@ -84,6 +84,45 @@ def test_node_that_kafka_wrote_with_a_plain_name_is_read(tree: MetadataStore) ->
     assert set(entries) == {READ, WRITE}
 
 
+def test_node_of_kafka_counts_after_each_change(tree: MetadataStore) -> None:
+    group, kafkas = ResourcePattern(ResourceType.GROUP, "my group"), "/kafka-acl/Group/my group"
+    put(tree, kafkas, acls.encode_acls([WRITE]))
+    assert acls.read_pattern(tree, group) == (WRITE,)
+    assert set(acls.add(tree, group, [READ])) == {READ, WRITE}
+    assert tree.exists(kafkas) is None
+    assert acls.read_acls(tree) == {group: acls.read_pattern(tree, group)}
+    put(tree, kafkas, acls.encode_acls([DENIED]))
+    assert acls.remove(tree, group, lambda entry: entry.permission is Permission.ALLOW)[1] == (READ,)
+    assert set(acls.read_pattern(tree, group)) == {WRITE, DENIED}
+    put(tree, kafkas, acls.encode_acls([WRITE]))
+    assert acls.remove(tree, group, lambda entry: True)[0] == ()
+    assert tree.children("/kafka-acl/Group") == []
+
+
+def test_second_node_of_the_name_of_all_resources_counts(tree: MetadataStore) -> None:
+    everything = CLICKS._replace(name="*")
+    put(tree, "/kafka-acl/Topic/%2A", acls.encode_acls([WRITE]))
+    assert acls.read_pattern(tree, everything) == (WRITE,)
+    assert set(acls.add(tree, everything, [READ])) == set(acls.read_acls(tree)[everything]) == {READ, WRITE}
+    assert tree.children("/kafka-acl/Topic") == ["*"]
+
+
+@pytest.mark.parametrize("name", ["", "\0", "\ud800", "/", "..", "a/b", "%", "x" * 30_000], ids=range(8))
+def test_removal_from_a_name_without_acls_changes_nothing(tree: MetadataStore, name: str) -> None:
+    assert acls.remove(tree, ResourcePattern(ResourceType.GROUP, name), lambda entry: True) == ((), ())
+    assert tree.exists("/kafka-acl") is None
+
+
+def test_change_makes_the_node_of_notifications(tree: MetadataStore) -> None:
+    ensure_paths(tree, [paths.CHANGES])
+    acls.add(tree, CLICKS, [READ])
+    for each in tree.children(paths.CHANGES):
+        tree.delete(f"{paths.CHANGES}/{each}")
+    tree.delete(paths.CHANGES)
+    assert acls.add(tree, CLICKS, [WRITE]) == (READ, WRITE)
+    assert len(tree.children(paths.CHANGES)) == 1
+
+
 @pytest.mark.parametrize(
     "data",
     [

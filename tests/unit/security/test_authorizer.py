@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.security.acls import (
     AclBinding,
     AclEntry,
+    AclFilter,
     Operation,
     PatternType,
     Permission,
@@ -21,6 +28,7 @@ from tests.support.searches import examples
 ALICE, BOB, ROOT = Principal("User", "alice"), Principal("User", "bob"), Principal("User", "root")
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 HERE = "10.0.0.7"
+LOGS = ResourcePattern(TOPIC, "logs-", PatternType.PREFIXED)
 
 
 def allow(
@@ -100,6 +108,120 @@ def test_hosts_are_addresses_or_networks() -> None:
     mapped = authorizer(allow("clicks", Operation.READ, host="10.0.0.0/8"))
     assert mapped.allows(ALICE, "::ffff:10.0.0.7", Operation.READ, TOPIC, "clicks")
     assert not mapped.allows(ALICE, "no address", Operation.READ, TOPIC, "clicks")
+
+
+def test_ipv4_addresses_in_ipv6_form_are_the_same_addresses() -> None:
+    for host in ("10.0.0.7", "::ffff:10.0.0.7", "::FFFF:0A00:0007", "::ffff:10.0.0.0/104"):
+        found = authorizer(allow("clicks", Operation.ALL), deny("clicks", Operation.READ, host=host))
+        for client in ("10.0.0.7", "::ffff:10.0.0.7"):
+            assert not found.allows(ALICE, client, Operation.READ, TOPIC, "clicks")
+        assert found.allows(ALICE, "11.0.0.7", Operation.READ, TOPIC, "clicks")
+        assert found.allows(ALICE, "::1", Operation.READ, TOPIC, "clicks")
+
+
+def test_zone_of_an_address_counts_if_the_acl_names_one() -> None:
+    with_zone = authorizer(allow("clicks", Operation.READ, host="FE80::1%eth0"))
+    without = authorizer(allow("clicks", Operation.READ, host="fe80::1"))
+    for zone, is_allowed in (("eth0", True), ("eth1", False)):
+        assert with_zone.allows(ALICE, f"fe80::1%{zone}", Operation.READ, TOPIC, "clicks") is is_allowed
+        assert without.allows(ALICE, f"fe80::1%{zone}", Operation.READ, TOPIC, "clicks")
+    assert not with_zone.allows(ALICE, "fe80::1", Operation.READ, TOPIC, "clicks")
+
+
+def test_host_that_is_no_address_is_compared_as_text() -> None:
+    found = authorizer(allow("clicks", Operation.READ, host="db.example"))
+    assert found.allows(ALICE, "db.example", Operation.READ, TOPIC, "clicks")
+    assert not found.allows(ALICE, HERE, Operation.READ, TOPIC, "clicks")
+
+
+def test_everyone_is_allowed_any_topic_only_if_no_acl_concerns_all_topics() -> None:
+    assert authorizer(allow("clicks", Operation.WRITE, "User:bob"), everyone=True).allows_any(
+        ALICE, HERE, Operation.WRITE, TOPIC
+    )
+    found = authorizer(allow("*", Operation.WRITE, "User:bob"), everyone=True)
+    assert not found.allows_any(ALICE, HERE, Operation.WRITE, TOPIC)
+    assert found.allows_any(BOB, HERE, Operation.WRITE, TOPIC)
+
+
+def lines_run_by(function: Callable[[], object]) -> int:
+    """Return the number of lines of Python that a function runs."""
+    count = 0
+
+    def trace(_frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+MANY = 2_000
+
+
+def of_other_principals() -> list[AclBinding]:
+    return [allow("*", Operation.READ, f"User:u{number}") for number in range(MANY)]
+
+
+def of_other_networks() -> list[AclBinding]:
+    return [deny("*", Operation.READ, "User:*", f"10.{number // 256}.{number % 256}.0/25") for number in range(MANY)]
+
+
+def of_other_addresses() -> list[AclBinding]:
+    return [deny("*", Operation.READ, host=f"10.{number // 256}.{number % 256}.1") for number in range(MANY)]
+
+
+def of_other_prefixes() -> list[AclBinding]:
+    return [deny(f"{number:04}-{'x' * (number % 20)}", Operation.READ, prefix=True) for number in range(MANY)]
+
+
+@pytest.mark.parametrize("others", [of_other_principals, of_other_networks, of_other_addresses, of_other_prefixes])
+def test_decision_takes_few_steps_whatever_other_acls_there_are(others: Callable[[], list[AclBinding]]) -> None:
+    found = authorizer(*others(), allow("clicks", Operation.READ))
+    name = "clicks" + "y" * 100
+    assert lines_run_by(lambda: found.allows(ALICE, "10.200.0.9", Operation.READ, TOPIC, name)) < 200
+    assert lines_run_by(lambda: found.allows(ALICE, "10.200.0.9", Operation.READ, TOPIC, "clicks")) < 200
+
+
+def test_changed_acls_share_what_is_unchanged() -> None:
+    before = Acls([*of_other_principals(), *of_other_prefixes()])
+    (pattern, entry), clicks = allow("clicks", Operation.READ), allow("clicks", Operation.WRITE)
+    both = (entry, clicks.entry)
+    assert lines_run_by(lambda: before.with_patterns({pattern: both})) < 200
+    after = before.with_patterns({pattern: both})
+    assert set(after) == {*before, AclBinding(pattern, entry), clicks}
+    assert after != before
+    assert after.with_patterns({pattern: both}) is after
+    again = after.with_patterns({pattern: (), LOGS: ()})
+    assert (again, len(again)) == (before, len(before))
+    assert again.entries(pattern) == ()
+
+
+def test_candidates_of_a_filter_contain_all_matches() -> None:
+    found = Acls(
+        [
+            allow("logs-eu", Operation.READ),
+            allow("logs-", Operation.READ, prefix=True),
+            allow("*", Operation.READ),
+            allow("views", Operation.READ),
+        ]
+    )
+    for acl_filter, names in (
+        (AclFilter(), ["*", "logs-", "logs-eu", "views"]),
+        (AclFilter(name="logs-eu"), ["logs-eu"]),
+        (AclFilter(TOPIC, "logs-", PatternType.PREFIXED), ["logs-"]),
+        (AclFilter(name="logs-eu", pattern_type=PatternType.MATCH), ["*", "logs-", "logs-eu"]),
+        (AclFilter(GROUP, "logs-eu", pattern_type=PatternType.MATCH), []),
+        (AclFilter(GROUP, "logs-eu"), []),
+    ):
+        candidates = list(found.candidates(acl_filter))
+        assert sorted(each.name for each in candidates) == names
+        assert {each for each in found if acl_filter.matches(each)} <= {each for each in found if each[0] in candidates}
 
 
 def test_any_topic_counts_unless_a_denial_covers_it() -> None:

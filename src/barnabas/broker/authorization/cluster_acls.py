@@ -16,6 +16,8 @@ from barnabas.broker.broker_events import Events
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.metadata_image import MetadataDelta
 from barnabas.broker.metadata_store_access import InMetadataThread
+from barnabas.broker.pipeline.call import Steps, is_pause_due
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.coordination import acls
 from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.errors import ApiError, ConfigurationError, ErrorCode
@@ -40,6 +42,7 @@ class ClusterAcls:
         metadata: MetadataCache,
         events: Events,
         authorizer: Authorizer,
+        scheduler: CooperativeScheduler,
         *,
         are_in_force: bool,
     ) -> None:
@@ -47,10 +50,11 @@ class ClusterAcls:
         self._in_metadata_thread = in_metadata_thread
         self._metadata = metadata
         self._authorizer = authorizer
+        self._scheduler = scheduler
         self.are_in_force = are_in_force
         self._applied = 0
         # The next two belong to the metadata store's thread, which counts the states so that none replaces a newer one.
-        self._nodes: dict[ResourcePattern, acls.Entries] = {}
+        self._known = metadata.image.acls
         self._number = 0
         events.subscribe(MetadataDelta, self._on_delta)
 
@@ -77,9 +81,17 @@ class ClusterAcls:
         if patterns and self.are_in_force:
             self._apply(*await self._in_metadata_thread(self._read_some, patterns))
 
-    def find(self, acl_filter: AclFilter) -> list[AclBinding]:
+    def find(self, acl_filter: AclFilter) -> Steps[list[AclBinding]]:
         """Return the ACLs that match a filter. Subjects match only a filter for subjects."""
-        return [each for each in self._metadata.image.acls if _includes(acl_filter, each) and acl_filter.matches(each)]
+        known = self._metadata.image.acls
+        found: list[AclBinding] = []
+        for number, pattern in enumerate(known.candidates(acl_filter)):
+            if is_pause_due(number):
+                yield
+            if _includes(acl_filter, pattern):
+                bindings = (AclBinding(pattern, entry) for entry in known.entries(pattern))
+                found += filter(acl_filter.matches, bindings)
+        return found
 
     async def create(self, wanted: Sequence[AclBinding]) -> list[ApiError | None]:
         """Create ACLs. Return an error, or None, for each of them.
@@ -88,7 +100,7 @@ class ClusterAcls:
         """
         errors: list[ApiError | None] = [None] * len(wanted)
         by_pattern: dict[ResourcePattern, list[int]] = {}
-        for number, binding in enumerate(wanted):
+        async for number, binding in self._scheduler.each(enumerate(wanted)):
             try:
                 checked_binding(binding)
             except ConfigurationError as error:
@@ -108,7 +120,8 @@ class ClusterAcls:
 
         :raises CoordinationError: the metadata store is unreachable. Some ACLs may have been deleted.
         """
-        patterns = list(dict.fromkeys(each.pattern for each in self.find(acl_filter)))
+        found = await self._scheduler.finish(self.find(acl_filter))
+        patterns = list(dict.fromkeys(each.pattern for each in found))
         if (only := acl_filter.names_one_pattern()) is not None and only not in patterns:
             patterns.append(only)  # another broker may have created it a moment ago
         deleted: list[AclBinding] = []
@@ -136,49 +149,46 @@ class ClusterAcls:
     # -- on the metadata store's thread ----------------------------------------------------------------------
 
     def _read_all(self) -> tuple[int, Acls]:
-        self._nodes = acls.read_acls(self._tree)
-        return self._state()
+        found = acls.read_acls(self._tree)
+        gone: dict[ResourcePattern, acls.Entries] = dict.fromkeys(self._known.patterns - found.keys(), ())
+        return self._put({**gone, **found})
 
     def _read_some(self, patterns: Iterable[ResourcePattern]) -> tuple[int, Acls]:
-        for pattern in patterns:
-            self._put(pattern, acls.read_pattern(self._tree, pattern))
-        return self._state()
+        return self._put({pattern: acls.read_pattern(self._tree, pattern) for pattern in patterns})
 
     def _add(self, added: Mapping[ResourcePattern, list[Any]]) -> tuple[int, Acls, dict[ResourcePattern, ApiError]]:
-        refused = {}
+        changed, refused = {}, {}
         for pattern, entries in added.items():
             try:
-                self._put(pattern, acls.add(self._tree, pattern, entries))
+                changed[pattern] = acls.add(self._tree, pattern, entries)
             except acls.TooManyAclsError as error:
                 refused[pattern] = ApiError(ErrorCode.INVALID_REQUEST, str(error))
-        return (*self._state(), refused)
+        self._tree.flush()
+        return (*self._put(changed), refused)
 
     def _remove(self, patterns: Iterable[ResourcePattern], acl_filter: AclFilter) -> tuple[int, Acls, list[AclBinding]]:
+        changed = {}
         removed: list[AclBinding] = []
         for pattern in patterns:
-            left, gone = acls.remove(self._tree, pattern, functools.partial(_matches, acl_filter, pattern))
-            self._put(pattern, left)
+            is_unwanted = functools.partial(_matches, acl_filter, pattern)
+            changed[pattern], gone = acls.remove(self._tree, pattern, is_unwanted)
             removed += (AclBinding(pattern, entry) for entry in gone)
-        return (*self._state(), removed)
+        self._tree.flush()
+        return (*self._put(changed), removed)
 
-    def _put(self, pattern: ResourcePattern, entries: acls.Entries) -> None:
-        if entries:
-            self._nodes[pattern] = entries
-        else:
-            self._nodes.pop(pattern, None)
-
-    def _state(self) -> tuple[int, Acls]:
+    def _put(self, changed: Mapping[ResourcePattern, acls.Entries]) -> tuple[int, Acls]:
+        self._known = self._known.with_patterns(changed)
         self._number += 1
-        return self._number, Acls.of_patterns(self._nodes)
+        return self._number, self._known
 
 
 def _matches(acl_filter: AclFilter, pattern: ResourcePattern, entry: AclEntry) -> bool:
     return acl_filter.matches(AclBinding(pattern, entry))
 
 
-def _includes(acl_filter: AclFilter, binding: AclBinding) -> bool:
-    """Return whether a filter may find an ACL. Clients of Kafka fail if a response contains an unknown type."""
-    return binding.pattern.type is not ResourceType.SUBJECT or acl_filter.type is ResourceType.SUBJECT
+def _includes(acl_filter: AclFilter, pattern: ResourcePattern) -> bool:
+    """Return whether a filter may find ACLs. Clients of Kafka fail if a response contains an unknown type."""
+    return pattern.type is not ResourceType.SUBJECT or acl_filter.type is ResourceType.SUBJECT
 
 
 def _portions(patterns: Sequence[ResourcePattern]) -> Iterable[Sequence[ResourcePattern]]:

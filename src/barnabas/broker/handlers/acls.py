@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from barnabas.broker.authorization.cluster_acls import ClusterAcls
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.pipeline.call import Call, Steps, is_pause_due, serves
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.security_log import SecurityLog
 from barnabas.errors import BarnabasError, CoordinationError, ErrorCode
 from barnabas.log_lines import LogEvent
@@ -56,7 +57,8 @@ def describe_acls(cluster_acls: ClusterAcls, request: DescribeAclsRequest, call:
     if acl_filter.has_unknown:
         return DescribeAclsResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=UNKNOWN, resources=[])
     resources: dict[ResourcePattern, DescribeAclsResource] = {}
-    for number, (pattern, entry) in enumerate(cluster_acls.find(acl_filter)):
+    found = yield from cluster_acls.find(acl_filter)
+    for number, (pattern, entry) in enumerate(found):
         if is_pause_due(number):
             yield
         if pattern not in resources:
@@ -78,6 +80,7 @@ def describe_acls(cluster_acls: ClusterAcls, request: DescribeAclsRequest, call:
 async def create_acls(
     cluster_acls: ClusterAcls,
     security_log: SecurityLog,
+    scheduler: CooperativeScheduler,
     request: CreateAclsRequest,
     call: Call,
 ) -> CreateAclsResponse:
@@ -92,14 +95,14 @@ async def create_acls(
             ),
             AclEntry(each.principal, each.host, Operation(each.operation), Permission(each.permission_type)),
         )
-        for each in request.creations
+        async for each in scheduler.each(request.creations)
     ]
     errors: Sequence[BarnabasError | None]
     try:
         errors = await cluster_acls.create(wanted)
     except CoordinationError as error:
         errors = [error] * count
-    for binding, failure in zip(wanted, errors, strict=True):
+    async for binding, failure in scheduler.each(zip(wanted, errors, strict=True)):
         security_log.note_change(
             LogEvent.ACLS_CHANGED, call.source, "create", str(binding.pattern), failure, str(binding)
         )
@@ -112,6 +115,7 @@ async def create_acls(
 async def delete_acls(
     cluster_acls: ClusterAcls,
     security_log: SecurityLog,
+    scheduler: CooperativeScheduler,
     request: DeleteAclsRequest,
     call: Call,
 ) -> DeleteAclsResponse:
@@ -119,12 +123,19 @@ async def delete_acls(
     if not cluster_acls.are_in_force:
         refused = DeleteAclsFilterResult(error_code=CODE, error_message=WHY, matching_acls=[])
         return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
-    results = [await _delete(cluster_acls, security_log, each, call) for each in request.filters]
+    results = []
+    for each in request.filters:
+        results.append(await _delete(cluster_acls, security_log, scheduler, each, call))
+        await scheduler.pause()
     return DeleteAclsResponse(filter_results=results)
 
 
 async def _delete(
-    cluster_acls: ClusterAcls, security_log: SecurityLog, wanted: DeleteAclsFilter, call: Call
+    cluster_acls: ClusterAcls,
+    security_log: SecurityLog,
+    scheduler: CooperativeScheduler,
+    wanted: DeleteAclsFilter,
+    call: Call,
 ) -> DeleteAclsFilterResult:
     acl_filter = _filter(wanted)
     if acl_filter.has_unknown:
@@ -135,25 +146,25 @@ async def _delete(
         security_log.note_change(LogEvent.ACLS_CHANGED, call.source, "delete", str(wanted.resource_name_filter), error)
         code, message = error_code(error), error_message(error)
         return DeleteAclsFilterResult(error_code=code, error_message=message, matching_acls=[])
-    for binding in deleted:
+    results = []
+    async for binding in scheduler.each(deleted):
         security_log.note_change(LogEvent.ACLS_CHANGED, call.source, "delete", str(binding.pattern), None, str(binding))
-    return DeleteAclsFilterResult(
+        results.append(_deleted(binding))
+    return DeleteAclsFilterResult(error_code=ErrorCode.NONE, error_message=None, matching_acls=results)
+
+
+def _deleted(binding: AclBinding) -> DeleteAclsMatchingAcl:
+    pattern, entry = binding
+    return DeleteAclsMatchingAcl(
         error_code=ErrorCode.NONE,
         error_message=None,
-        matching_acls=[
-            DeleteAclsMatchingAcl(
-                error_code=ErrorCode.NONE,
-                error_message=None,
-                resource_type=pattern.type,
-                resource_name=pattern.name,
-                pattern_type=pattern.pattern_type,
-                principal=entry.principal,
-                host=entry.host,
-                operation=entry.operation,
-                permission_type=entry.permission,
-            )
-            for pattern, entry in deleted
-        ],
+        resource_type=pattern.type,
+        resource_name=pattern.name,
+        pattern_type=pattern.pattern_type,
+        principal=entry.principal,
+        host=entry.host,
+        operation=entry.operation,
+        permission_type=entry.permission,
     )
 
 

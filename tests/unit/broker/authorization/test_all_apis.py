@@ -35,6 +35,7 @@ from barnabas.security.acls import (
 from barnabas.security.principal import Principal
 from tests.support.in_process_broker import Caller, run_with_broker
 from tests.support.sample_requests import SAMPLES, Names
+from tests.support.steps import at_once
 
 SETTINGS = {
     "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -60,7 +61,7 @@ def allow(kind: ResourceType, operation: Operation, permission: Permission = Per
 
 async def set_acls(caller: Caller, *bindings: AclBinding) -> None:
     """Replace all ACLs."""
-    for each in caller.broker.acls.find(AclFilter()):
+    for each in at_once(caller.broker.acls.find(AclFilter())):
         await caller.broker.acls.delete(AclFilter(*each.pattern, *each.entry))
     assert await caller.broker.acls.create(bindings) == [None] * len(bindings)
 
@@ -105,7 +106,7 @@ async def state_of(caller: Caller) -> Any:
         (log.log_start_offset, log.log_end_offset),
         sorted(broker.groups.group_ids()),
         dict(broker.offsets.committed("known")) if broker.groups.has_topic else None,
-        list(broker.acls.find(AclFilter())),
+        at_once(broker.acls.find(AclFilter())),
         sorted(broker.users.users()),
     )
 
