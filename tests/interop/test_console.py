@@ -110,6 +110,9 @@ def test_pages_show_the_cluster(console: Console, broker: BrokerProcess) -> None
     assert "retention.ms" in console.page("/topic?name=clicks")
     group = "/group?" + urlencode({"name": "readers/<1>"})
     assert "readers/&lt;1&gt;" in console.page(group)
+    assert "/topics/tree?under=views." in console.page("/topics/tree")
+    assert "of." in console.page("/topics/tree?under=views.")
+    assert "/topic?name=views.of.pages" in console.page("/topics/tree?under=views.of.")
     part = console.page("/topics?sort=partitions&order=desc", hx_request="true")
     assert "<html" not in part
     assert part.index("views.of.pages") < part.index("clicks")

@@ -33,6 +33,7 @@ def new_application(console: Console) -> Starlette:
             Route("/", console.handler(overview.overview)),
             Route("/overview/figures", console.handler(overview.figures)),
             Route("/topics", console.handler(topics.topics)),
+            Route("/topics/tree", console.handler(topics.tree)),
             Route("/topic", console.handler(topic.topic)),
             Route("/topic/rate.json", console.handler(topic.rate)),
             Route("/records", console.handler(records.records)),
