@@ -220,7 +220,10 @@ CODES = {
         "The request took longer than its time limit.",
         "Clients retry. Check the in-sync replicas and ZooKeeper.",
     ),
-    "SECURITY_DISABLED": ("Brokers have no authorizer yet.", "Use trusted networks."),
+    "SECURITY_DISABLED": (
+        "The brokers do not check ACLs, because `authorizer.class.name` is empty.",
+        "Set it ([secure.md](../how-to/secure.md#switch-acls-on-in-a-running-cluster)).",
+    ),
     "STALE_BROKER_EPOCH": (
         "The request comes from an earlier registration of a broker.",
         "The broker registers again by itself.",

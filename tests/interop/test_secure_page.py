@@ -31,6 +31,7 @@ SECTIONS = {
 }
 ONE_MACHINE = (
     "One machine",
+    "Allow operations",
     "Registry",
     "Status pages",
     "Renew certificates",
@@ -197,7 +198,15 @@ def test_one_machine_is_secured_as_the_page_says(reader: Reader) -> None:
     assert fetched[0] == ["[]"]
     assert any(line.startswith("kafka_server_brokertopicmetrics_messagesin_total") for line in fetched[1])
     assert (reader.folder / "reports.pem").is_file()
-    assert "only super.users manage users" in reader.refused("barnabas --profile local user list")
+    assert "User:alice lacks DESCRIBE on cluster" in reader.refused("barnabas --profile local user list")
+    unseen = reader.refused("barnabas --profile local topic describe other")
+    assert "barnabas acl allow User:alice describe topic:other" in unseen
+    unseen = reader.refused("barnabas --profile local group delete other -y")
+    assert "barnabas acl allow User:alice describe group:other" in unseen
+    unwritten = reader.refused("echo x | barnabas --profile local produce other")
+    assert "barnabas acl allow User:alice write,create topic:other" in unwritten
+    unread = reader.refused("barnabas --profile local consume other -e")
+    assert "barnabas acl allow User:alice" in unread, unread
     other = "sasl.mechanism=SCRAM-SHA-512", "sasl.password=${file:alice.password}"
     old_password = " ".join(f"-X '{each}'" for each in other)
     assert "credentials are not valid" in reader.refused(f"barnabas --profile local {old_password} topic list")

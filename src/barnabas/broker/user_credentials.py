@@ -1,4 +1,5 @@
-"""The SCRAM credentials of all users, from the metadata store (`/config/users/<name>`, as in Kafka).
+"""The SCRAM credentials of all users, from the metadata store (`/config/users/<name>`, as in Kafka), and the import of
+the first users and ACLs.
 
 A change is durable, and in force on this broker, when `alter` returns. Other brokers read it when they receive the
 change notification. Authentication uses the credentials in memory, so it works while the metadata store is unreachable.
@@ -12,15 +13,16 @@ import contextlib
 import functools
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from barnabas.broker.metadata_store_access import InMetadataThread
-from barnabas.coordination import configs, paths
+from barnabas.coordination import acls, configs, paths
 from barnabas.coordination.metadata_store import BadVersionError, MetadataStore, NodeExistsError, NoNodeError
 from barnabas.coordination.subtrees import ensure_paths
 from barnabas.errors import ApiError, ConfigurationError, ErrorCode
+from barnabas.security.acls import AclBinding, acl_of_fields
 from barnabas.security.principal import is_valid_name
 from barnabas.security.scram import (
     DECOY_SECRET_BYTES_MIN,
@@ -51,6 +53,16 @@ class Upsertion(NamedTuple):
     salted_password: bytes | None = None
 
 
+class FirstUsers(NamedTuple):
+    """The contents of a file of `barnabas security init`.
+
+    :ivar acls: the ACLs of the principals that need the topics of the registry, the audit and the mirror.
+    """
+
+    users: Mapping[str, Mapping[ScramMechanism, ScramCredential]]
+    acls: Sequence[AclBinding]
+
+
 class UserCredentials:
     """The credentials of all users. Any thread may call `find`.
 
@@ -69,7 +81,7 @@ class UserCredentials:
         """Derives the credentials of unknown users. After `load`, all brokers of the cluster derive the same ones."""
 
     async def load(self, bootstrap_file: Path | None) -> None:
-        """Read all credentials; import the first users from a file if that has not happened yet.
+        """Read all credentials; import the first users and ACLs from a file if that has not happened yet.
 
         :raises ConfigurationError: the file cannot be read or is malformed.
         :raises CoordinationError: the metadata store is unreachable.
@@ -152,10 +164,14 @@ class UserCredentials:
         return data if len(data) >= DECOY_SECRET_BYTES_MIN else secret
 
     def _import_users(self, file: Path) -> list[str]:
-        """Create the users of a file that do not exist yet; return their names. Later starts ignore the file."""
+        """Create the ACLs of a file, and its users that do not exist yet; return their names. Later starts ignore the
+        file.
+        """
         if self._tree.exists(paths.USERS_IMPORTED) is not None:
             return []
-        users = read_bootstrap_users(file)
+        users, first_acls = read_bootstrap_users(file)
+        for pattern, entry in first_acls:
+            acls.add(self._tree, pattern, [entry])
         for user, credentials in users.items():
             texts = {mechanism.value: each.text() for mechanism, each in credentials.items()}
             configs.change_user_config(self._tree, user, lambda before, new=texts: {**new, **before})  # type: ignore[misc]
@@ -200,8 +216,9 @@ def _changed(changes: Mapping[ScramMechanism, ScramCredential | None], before: M
     return after
 
 
-def read_bootstrap_users(file: Path) -> dict[str, dict[ScramMechanism, ScramCredential]]:
-    """Read a file of `barnabas security init`: `{"users": {NAME: {MECHANISM: CREDENTIAL}}}`, without passwords.
+def read_bootstrap_users(file: Path) -> FirstUsers:
+    """Read a file of `barnabas security init`: `{"users": {NAME: {MECHANISM: CREDENTIAL}}, "acls": [ACL...]}`, without
+    passwords. Files of earlier releases have no ACLs.
 
     :raises ConfigurationError: the file cannot be read or is malformed.
     """
@@ -209,7 +226,9 @@ def read_bootstrap_users(file: Path) -> dict[str, dict[ScramMechanism, ScramCred
     try:
         with file.open("rb") as opened:
             data = opened.read(BOOTSTRAP_BYTES_MAX + 1)
-        users: Any = json.loads(data)["users"]
+        contents: Any = json.loads(data)
+        users: Any = contents["users"]
+        first_acls = [acl_of_fields(each) for each in contents.get("acls", [])]
         found = {
             str(user): {MECHANISMS[name]: ScramCredential.parse(text, MECHANISMS[name]) for name, text in texts.items()}
             for user, texts in users.items()
@@ -220,4 +239,4 @@ def read_bootstrap_users(file: Path) -> dict[str, dict[ScramMechanism, ScramCred
         raise ConfigurationError(malformed) from None
     if not all(map(is_valid_name, found)):
         raise ConfigurationError(malformed)
-    return found
+    return FirstUsers(found, first_acls)

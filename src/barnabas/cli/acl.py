@@ -39,6 +39,7 @@ from barnabas.security.acls import (
     Permission,
     ResourcePattern,
     ResourceType,
+    acl_as_fields,
 )
 from barnabas.security.authorizer import Acls, Authorizer, Decision
 from barnabas.security.principal import Principal, parse_principals
@@ -187,7 +188,7 @@ def list_(
     with connect(connection) as admin:
         found = _find(admin, filters)
     if as_json:
-        show_json([_as_json(each) for each in found])
+        show_json([acl_as_fields(each) for each in found])
         return
     if not found:
         none = "no rules" if not (words or hosts or permission) else "no such rules"
@@ -208,19 +209,6 @@ def _show(found: Iterable[AclBinding]) -> None:
         for each in found
     ]
     show_table(["principal", "permission", "operation", "resource", "host"], rows)
-
-
-def _as_json(binding: AclBinding) -> dict[str, str]:
-    pattern, entry = binding
-    return {
-        "principal": entry.principal,
-        "host": entry.host,
-        "operation": name_of(entry.operation),
-        "permission": name_of(entry.permission),
-        "resource_type": name_of(pattern.type),
-        "resource_name": pattern.name,
-        "pattern_type": pattern.pattern_type.name.lower(),
-    }
 
 
 @acl.command()
@@ -288,8 +276,8 @@ def why(principal: str, operation: str, resource: str, host: str | None, as_json
             {
                 "allowed": decision.is_allowed,
                 "reason": decision.reason,
-                "rule": None if decision.rule is None else _as_json(decision.rule),
-                "rules_for_addresses": [_as_json(each) for each in left_out],
+                "rule": None if decision.rule is None else acl_as_fields(decision.rule),
+                "rules_for_addresses": [acl_as_fields(each) for each in left_out],
             }
         )
         return

@@ -83,6 +83,7 @@ def delete(names: tuple[str, ...], all_groups: bool, yes: bool, zookeeper: str |
         known = {listed.group: listed.state for listed in groups.list_groups()}
         for name in names:
             if name not in known:
+                groups.describe_group(name)  # fails if the user may not see the group
                 raise unknown_group(name, known)
         if all_groups:
             names = tuple(name for name, state in known.items() if state == "Empty")
@@ -111,6 +112,7 @@ def delete_offsets(
     with connect(connection) as admin, groups_of(admin, zookeeper, connection) as groups:
         known = [listed.group for listed in groups.list_groups()]
         if name not in known:
+            groups.describe_group(name)  # fails if the user may not see the group
             raise unknown_group(name, known)
         wanted = _committed(groups.group_offsets(name), named, name)
         confirm(f"delete the offsets of {name} in {', '.join(map(str, wanted))}?", yes=yes)

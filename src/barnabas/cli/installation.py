@@ -8,7 +8,7 @@ Each broker gets a folder with its files. An installation with one broker uses t
     admin.password            the password of the administrator
     broker.toml               the settings of a broker
     server.pem                the private key and the certificate of a broker
-    bootstrap-users.json      the administrator's credentials, salted; imported at the first start
+    bootstrap-users.json      the administrator's credentials, salted, and the first ACLs; imported at the first start
 
 The module does no I/O: `plan` returns the contents of all files.
 """
@@ -48,6 +48,15 @@ HOST_NAME = re.compile(
     r"(?=.{1,253}\Z)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*"
 )
 REPLICAS_MAX = 3
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+FIRST_ACLS = (
+    ("User:registry", "topic", "_schemas", ("read", "write", "create")),
+    ("User:registry", "cluster", "kafka-cluster", ("describe",)),
+    ("User:mirror", "topic", "_mirror", ("read", "write", "create")),
+    ("User:mirror", "topic", "_audit", ("write", "create")),
+    ("User:loads", "topic", "_audit", ("read", "write", "create")),
+)
+"""The principals of the registry, of mirrors and of loads, and their operations on topics that only they need."""
 BROKERS_ONLY = f"RULE:^CN=({BROKER_NAME}[0-9]+)$/CN=$1/"
 """The rule that maps the certificates of brokers to principals."""
 
@@ -221,6 +230,7 @@ def broker_settings(
         "ssl.keystore.location": str(folder / SERVER_CERTIFICATE),
         "ssl.truststore.location": str(folder / CA_CERTIFICATE),
         "super.users": ";".join(super_users),
+        "authorizer.class.name": AUTHORIZER,
         "bootstrap.users.file": str(folder / FIRST_USERS),
         **settings,
     }
@@ -250,7 +260,23 @@ def authority_of(certificate: str, key: str) -> Authority:
 
 def _first_users(password: str, new_salt: Callable[[], bytes]) -> str:
     credentials = {each.value: credential_from_password(each, password, new_salt()).text() for each in ScramMechanism}
-    return json.dumps({"users": {ADMIN: credentials}}, indent=2) + "\n"
+    return json.dumps({"users": {ADMIN: credentials}, "acls": _first_acls()}, indent=2) + "\n"
+
+
+def _first_acls() -> list[dict[str, str]]:
+    return [
+        {
+            "principal": principal,
+            "host": "*",
+            "operation": operation,
+            "permission": "allow",
+            "resource_type": kind,
+            "resource_name": name,
+            "pattern_type": "literal",
+        }
+        for principal, kind, name, operations in FIRST_ACLS
+        for operation in operations
+    ]
 
 
 def _is_address(host: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import secrets
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -100,7 +101,8 @@ def init(
     """Create in DIR all files for brokers with TLS and SCRAM, and for their first administrator.
 
     With several --host options, DIR contains one directory for each broker. The brokers then authenticate each other
-    with certificates. The command never overwrites a file.
+    with certificates. Only users with ACLs may use topics and groups; the administrator may do everything. The command
+    never overwrites a file.
 
     \b
     barnabas security init secured --host localhost
@@ -123,7 +125,9 @@ def init(
     for each in brokers:
         where = f"on {each.hosts[0]}: " if len(brokers) > 1 else ""
         click.echo(f"{where}barnabas up --config {(installed_at or folder / each.folder) / BROKER_SETTINGS}")
-    click.echo(f"barnabas --profile {folder / PROFILE} user create NAME")
+    administrator = f"barnabas --profile {shlex.quote(str(folder / PROFILE))}"
+    click.echo(f"{administrator} user create NAME")
+    click.echo(f"{administrator} acl allow User:NAME read,write topic:TOPIC")
 
 
 def _write_new(folder: Path, files: Mapping[str, str]) -> None:

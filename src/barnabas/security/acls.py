@@ -7,6 +7,7 @@ The numbers of the enumerations are those of the protocol. `barnabas.security.au
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -223,6 +224,56 @@ def checked_binding(binding: AclBinding) -> AclBinding:
     if not 0 < len(host) <= HOST_CHARACTERS_MAX or not host.isprintable():
         raise ConfigurationError(f"the host of an ACL has 1 to {HOST_CHARACTERS_MAX} printable characters")
     return binding
+
+
+def acl_as_fields(binding: AclBinding) -> dict[str, str]:
+    """Return an ACL as fields of JSON, as `barnabas acl list --json` prints them.
+
+    >>> pattern = ResourcePattern(ResourceType.TOPIC, "logs-", PatternType.PREFIXED)
+    >>> binding = AclBinding(pattern, AclEntry("User:a", "*", Operation.DESCRIBE_CONFIGS, Permission.ALLOW))
+    >>> acl_as_fields(binding)["operation"], acl_of_fields(acl_as_fields(binding)) == binding
+    ('describe-configs', True)
+    """
+    pattern, entry = binding
+    return {
+        "principal": entry.principal,
+        "host": entry.host,
+        "operation": _field_of(entry.operation),
+        "permission": _field_of(entry.permission),
+        "resource_type": _field_of(pattern.type),
+        "resource_name": pattern.name,
+        "pattern_type": _field_of(pattern.pattern_type),
+    }
+
+
+def acl_of_fields(fields: Mapping[str, str]) -> AclBinding:
+    """Return the ACL of `acl_as_fields`.
+
+    :raises ConfigurationError: a field is missing or malformed, or the ACL is not complete.
+    """
+    try:
+        pattern = ResourcePattern(
+            ResourceType[_member_of(fields["resource_type"])],
+            str(fields["resource_name"]),
+            PatternType[_member_of(fields["pattern_type"])],
+        )
+        entry = AclEntry(
+            str(fields["principal"]),
+            str(fields["host"]),
+            Operation[_member_of(fields["operation"])],
+            Permission[_member_of(fields["permission"])],
+        )
+    except (KeyError, TypeError, AttributeError):
+        raise ConfigurationError("an ACL lacks a field, or a field has an unknown value") from None
+    return checked_binding(AclBinding(pattern, entry))
+
+
+def _field_of(member: _Named) -> str:
+    return member.name.lower().replace("_", "-")
+
+
+def _member_of(field: str) -> str:
+    return field.upper().replace("-", "_")
 
 
 def is_host(host: str) -> bool:

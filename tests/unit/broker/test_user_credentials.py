@@ -14,11 +14,20 @@ import pytest
 from barnabas.broker.handlers.describe_user_scram_credentials import describe_user_scram_credentials
 from barnabas.broker.super_users import SuperUsers
 from barnabas.broker.user_credentials import Upsertion, UserCredentials
-from barnabas.coordination import configs, paths, topic_metadata_store
+from barnabas.coordination import acls, configs, paths, topic_metadata_store
 from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.coordination.subtrees import ensure_paths
 from barnabas.errors import ConfigurationError, ErrorCode
 from barnabas.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from barnabas.security.acls import (
+    AclBinding,
+    AclEntry,
+    Operation,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+    acl_as_fields,
+)
 from barnabas.security.principal import ANONYMOUS
 from barnabas.security.scram import ScramMechanism, credential_from_password
 
@@ -195,6 +204,8 @@ def test_first_users_are_imported_once(tree: EmbeddedMetadataStore, tmp_path: Pa
         b"{}",
         b'{"users": []}',
         b'{"users": {"a": "b"}}',
+        b'{"users": {}, "acls": [1]}',
+        b'{"users": {}, "acls": [{"principal": "User:a"}]}',
         b'{"users": {"a": {"PLAIN": "b"}}}',
         b'{"users": {"a": {"SCRAM-SHA-256": 1}}}',
         json.dumps({"users": {"a\nb": {"SCRAM-SHA-256": TEXT}}}).encode(),
@@ -262,3 +273,17 @@ def test_work_for_a_description_grows_with_the_number_of_names_only(tree: Embedd
     ComparedName.count = 0
     assert len(described(users, *names)) == len(names)
     assert ComparedName.count < 10 * len(names)
+
+
+def test_first_acls_are_imported_once(tree: EmbeddedMetadataStore, tmp_path: Path) -> None:
+    reading = AclBinding(
+        ResourcePattern(ResourceType.TOPIC, "_schemas"),
+        AclEntry("User:registry", "*", Operation.READ, Permission.ALLOW),
+    )
+    file = tmp_path / "users.json"
+    file.write_text(json.dumps({"users": {}, "acls": [acl_as_fields(reading)]}))
+    users_of(tree, file=file)
+    assert acls.read_acls(tree) == {reading.pattern: (reading.entry,)}
+    acls.remove(tree, reading.pattern, lambda _entry: True)
+    users_of(tree, file=file)
+    assert acls.read_acls(tree) == {}

@@ -22,6 +22,8 @@ from barnabas.cli.installation import (
     server_certificate,
 )
 from barnabas.errors import AuthenticationError, ConfigurationError
+from barnabas.security.acls import CLUSTER_NAME, Operation, ResourceType
+from barnabas.security.authorizer import Acls, Authorizer
 from barnabas.security.principal import Principal, PrincipalMapping
 from barnabas.security.scram import ScramMechanism, password_matches
 from tests.support.certificates import now
@@ -84,8 +86,27 @@ def test_passwords_are_in_one_file_only(tmp_path) -> None:
     assert [name for name, text in files.items() if authority_key(files) in text] == ["ca-key.pem"]
     users = tmp_path / "users.json"
     users.write_text(files["a/bootstrap-users.json"])
-    credentials = read_bootstrap_users(users)["admin"]
+    credentials = read_bootstrap_users(users).users["admin"]
     assert all(password_matches(credentials[each], each, "pa55") for each in ScramMechanism)
+
+
+def test_brokers_check_acls_and_the_components_get_their_topics(tmp_path) -> None:
+    files = files_of(tmp_path, ["localhost"])
+    assert config_of(tmp_path, files["broker.toml"]).authorizer_class_name
+    users = tmp_path / "users.json"
+    users.write_text(files["bootstrap-users.json"])
+    authorizer = Authorizer(Acls(read_bootstrap_users(users).acls))
+
+    def allowed(user: str, operation: Operation, topic: str) -> bool:
+        return authorizer.allows(Principal("User", user), "127.0.0.1", operation, ResourceType.TOPIC, topic)
+
+    for user, topic in (("registry", "_schemas"), ("mirror", "_mirror"), ("loads", "_audit")):
+        assert all(allowed(user, each, topic) for each in (Operation.READ, Operation.WRITE, Operation.CREATE))
+    for topic in ("_schemas", "_mirror", "_audit", "clicks"):
+        assert not allowed("alice", Operation.DESCRIBE, topic)
+    assert not allowed("mirror", Operation.WRITE, "_schemas")
+    registry = Principal("User", "registry")
+    assert authorizer.allows(registry, "127.0.0.1", Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def authority_key(files: dict[str, str]) -> str:

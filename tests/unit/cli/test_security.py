@@ -33,6 +33,7 @@ def test_init_prints_the_commands_and_never_overwrites(folder, capsys) -> None:
     assert printed == [
         f"barnabas up --config {folder / 'x' / 'broker.toml'}",
         f"barnabas --profile {folder / 'x' / 'admin.toml'} user create NAME",
+        f"barnabas --profile {folder / 'x' / 'admin.toml'} acl allow User:NAME read,write topic:TOPIC",
     ]
 
 

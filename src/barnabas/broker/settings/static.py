@@ -574,8 +574,8 @@ class BrokerConfig:
     )
     bootstrap_users_file: str = setting(
         "",
-        "A file of `barnabas security init` with the first users. The first broker of a cluster imports it once, at its"
-        " first start.",
+        "A file of `barnabas security init` with the first users and ACLs. The first broker of a cluster imports it"
+        " once, at its first start.",
     )
     authentication_timeout_ms: int = setting(
         10_000, "The maximum time for a TLS handshake, and for the authentication after it.", whole(1)

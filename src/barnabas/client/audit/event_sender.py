@@ -93,11 +93,17 @@ class EventSender:
                 timeout_ms=int(REPORT_S_MAX * 1000),
             )  # fmt: skip
         except ApiError as error:
-            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            # A principal with WRITE on the existing topic needs no CREATE.
+            refused = error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED and await self._exists()
+            if not refused and error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
             is_new = False
         self._has_topic = True
         return is_new
+
+    async def _exists(self) -> bool:
+        (found,) = await self._cluster.describe([AUDIT_TOPIC])
+        return found.error is ErrorCode.NONE
 
     async def send(self, events: Iterable[MonitoringEvent]) -> list[MonitoringEvent]:
         """Send events. The method returns when all in-sync replicas have the events.
