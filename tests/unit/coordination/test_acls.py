@@ -84,6 +84,23 @@ def test_node_that_kafka_wrote_with_a_plain_name_is_read(tree: MetadataStore) ->
     assert set(entries) == {READ, WRITE}
 
 
+def test_concurrent_changes_of_a_pattern_are_all_kept(tree: MetadataStore) -> None:
+    acls.add(tree, CLICKS, [READ])
+
+    def change_meanwhile(entry: AclEntry) -> bool:
+        acls.add(tree, CLICKS, [WRITE])  # another broker
+        return entry == READ
+
+    assert acls.remove(tree, CLICKS, change_meanwhile) == ((WRITE,), (READ,))
+
+    def delete_meanwhile(entry: AclEntry) -> bool:
+        acls.remove(tree, CLICKS, lambda _each: True)
+        return entry == WRITE
+
+    assert acls.remove(tree, CLICKS, delete_meanwhile) == ((), ())
+    assert acls.read_acls(tree) == {}
+
+
 def test_node_of_kafka_counts_after_each_change(tree: MetadataStore) -> None:
     group, kafkas = ResourcePattern(ResourceType.GROUP, "my group"), "/kafka-acl/Group/my group"
     put(tree, kafkas, acls.encode_acls([WRITE]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -273,10 +274,11 @@ PATTERNS = st.builds(
     NAMES.filter(bool) | st.just("*"),
     st.sampled_from([PatternType.LITERAL, PatternType.PREFIXED]),
 )
+OWN_NETWORKS = ["10.0.0.0/24", "::ffff:10.0.0.7", "0.0.0.0/0"]
 ENTRIES = st.builds(
     AclEntry,
     st.sampled_from(["User:alice", "User:bob", "User:*"]),
-    st.sampled_from(["*", HERE, "10.0.0.8"]),
+    st.sampled_from(["*", HERE, "10.0.0.8", *OWN_NETWORKS]),
     st.sampled_from([Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.ALL, Operation.ALTER_CONFIGS]),
     st.sampled_from([Permission.ALLOW, Permission.DENY]),
 )
@@ -305,3 +307,14 @@ def plainly(bindings: list[AclBinding], operation: Operation, name: str, everyon
     return any(
         each.permission is Permission.ALLOW and each.operation in {operation, Operation.ALL, *implied} for each in own
     )
+
+
+@settings(max_examples=examples(100))
+@given(st.lists(st.builds(AclBinding, PATTERNS, ENTRIES), max_size=6), st.booleans())
+def test_any_resource_is_allowed_if_one_is(bindings: list[AclBinding], everyone: bool) -> None:
+    found = authorizer(*bindings, everyone=everyone)
+    # No pattern contains a "c", so these names are instances of all others.
+    names = ["".join(each) for length in range(1, 5) for each in itertools.product("abc", repeat=length)]
+    for operation in (Operation.READ, Operation.DESCRIBE):
+        is_one = any(found.allows(ALICE, HERE, operation, TOPIC, name) for name in names)
+        assert found.allows_any(ALICE, HERE, operation, TOPIC) is is_one

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.authorization.access import Access
 from barnabas.broker.commit_templates import CommitTemplate
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
@@ -24,6 +25,7 @@ from barnabas.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from barnabas.records import BatchBuilder
 from barnabas.security.acls import (
     AclBinding,
     AclEntry,
@@ -132,6 +134,76 @@ def test_revoked_writer_is_refused_within_runs_and_templates(tmp_path: Path) -> 
             response = decode_response(ProduceResponse, 9, b"".join(answer)[4:])  # type: ignore[arg-type]
             assert codes_of(response) == {"clicks": REFUSED}
         assert end_of(caller, "clicks") == 5
+
+    run_with_broker(tmp_path, scenario, **SETTINGS)
+
+
+async def send(caller: Caller, request: ProduceRequest, count: int) -> set[int]:
+    """Send a request several times without waiting; return the error codes of all responses."""
+    frames, codes = [frame_of(request, 9, number) for number in range(count)], set()
+    while frames:
+        reply = caller.requests.carry_out([bytearray(each) for each in frames])
+        answer = reply.answer + (await reply.later if reply.later is not None else [])
+        whole = b"".join(answer)  # type: ignore[arg-type]
+        while whole:
+            size = 4 + int.from_bytes(whole[:4])
+            response = decode_response(ProduceResponse, 9, whole[4:size])
+            codes |= {one.error_code for each in response.responses for one in each.partition_responses}
+            whole = whole[size:]
+        frames = frames[reply.frame_count :]
+    return codes
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+def test_writer_without_permission_is_refused_whatever_the_size(tmp_path: Path, acks: int) -> None:
+    """Small requests repeat a template, larger ones are decoded in slices, and the largest is divided into pieces."""
+
+    async def scenario(caller: Caller) -> None:
+        writing = acl(TOPIC, "clicks", Operation.WRITE)
+        for value_bytes, partitions in ((10, 1), (30_000, 1), (10, 3), (600_000, 3)):
+            builder = BatchBuilder()
+            builder.append_many(1_000, [b"v" * value_bytes])
+            records = bytes(builder.build())
+            data = [PartitionProduceData(index=number, records=records) for number in range(partitions)]
+            request = ProduceRequest(
+                acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name="clicks", partition_data=data)]
+            )
+            caller.reconnect()
+            as_alice(caller)
+            await grant(caller, writing)
+            before = end_of(caller, "clicks")
+            assert await send(caller, request, 3) == (set() if acks == 0 else {0})
+            assert end_of(caller, "clicks") == before + 3
+            caller.requests.state.principal = Principal("User", "mallory")
+            await expect_refusal(caller, request)
+            as_alice(caller)
+            await revoke(caller, writing)
+            await expect_refusal(caller, request)
+            assert end_of(caller, "clicks") == before + 3
+
+    run_with_broker(tmp_path, scenario, **SETTINGS)
+
+
+async def expect_refusal(caller: Caller, request: ProduceRequest) -> None:
+    if request.acks:
+        assert await send(caller, request, 2) == {REFUSED}
+    else:
+        with pytest.raises(ApiError, match="WRITE"):
+            await send(caller, request, 2)
+
+
+def test_exception_in_a_rule_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(caller: Caller) -> None:
+        caller.requests.state.principal = Principal("User", "root")
+
+        def fail(*_arguments: Any) -> Any:
+            raise RuntimeError
+
+        monkeypatch.setattr(Access, "may", fail)
+        for request in (produced(1, "clicks"), fetch_request(["clicks"], 0, 0), MetadataRequest(topics=None)):
+            with pytest.raises(RuntimeError):  # the network layer ends the connection
+                await caller.call(request, 9)
+        assert end_of(caller, "clicks") == 0
 
     run_with_broker(tmp_path, scenario, **SETTINGS)
 
