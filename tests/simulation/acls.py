@@ -244,7 +244,7 @@ class Acls(Workload):
         name = str(principal(guest))
         literal, prefixed = PatternType.LITERAL, PatternType.PREFIXED
         pattern, topic = self.world.random.choice([(literal, TOPIC), (prefixed, TOPIC[:3]), (literal, "*")])
-        await self._until_done(DeleteAclsRequest(filters=[_all_of(name)]))
+        await self._until_done(DeleteAclsRequest(filters=[all_of(name)]))
         creations = [
             allow(name, operation, kind, resource, pattern_type)
             for operation, kind, resource, pattern_type in (
@@ -256,7 +256,7 @@ class Acls(Workload):
         await self._until_done(CreateAclsRequest(creations=creations))
         self.world.tell(f"the permissions of {guest} are granted")
         if self.world.random.random() < 0.5:
-            return [DeleteAclsRequest(filters=[_all_of(name)])]
+            return [DeleteAclsRequest(filters=[all_of(name)])]
         deny = [
             allow(name, Operation.ALL, kind, resource, literal, Permission.DENY)
             for kind, resource in ((ResourceType.TOPIC, TOPIC), (ResourceType.GROUP, "*"))
@@ -294,7 +294,7 @@ class Acls(Workload):
             return self._check.served > served + 3
 
         whole = await self.until(is_served, END_S)
-        await self.on(self._admin, self._until_done(DeleteAclsRequest(filters=[_all_of(str(principal(guest.name)))])))
+        await self.on(self._admin, self._until_done(DeleteAclsRequest(filters=[all_of(str(principal(guest.name)))])))
         refused = guest.refused
 
         async def is_refused() -> bool:
@@ -330,7 +330,7 @@ def allow(
     )
 
 
-def _all_of(name: str) -> DeleteAclsFilter:
+def all_of(name: str) -> DeleteAclsFilter:
     """Return the filter for all ACLs of a principal."""
     return DeleteAclsFilter(
         resource_type_filter=ResourceType.ANY,

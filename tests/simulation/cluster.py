@@ -80,31 +80,20 @@ class SlowExecutor(Executor):
             future.set_exception(error)
 
 
-class SimulatedThreads(BrokerThreads):
-    """Work that takes a while, during which others go on, and is done at one instant of it.
+class _Asker:
+    """A thread that asks the tree one thing after the other."""
 
-    As with threads, whoever is no longer waited for is carried out nevertheless.
-    """
-
-    def __init__(self, host: Host, ensemble: Ensemble) -> None:
+    def __init__(
+        self, host: Host, tree_s: Callable[[], float], tell: Callable[[asyncio.Future[Any], object, Any], None]
+    ) -> None:
         self._host = host
-        self._ensemble = ensemble
+        self._tree_s = tree_s
+        self._tell = tell
         self._asked: deque[Callable[[], None]] = deque()
         """What is to be asked of the tree; the first is under way."""
-        self._turns = Turns(host, self._tree_s)
+        self._turns = Turns(host, tree_s)
 
-    def work(self) -> DiskWork:
-        return DiskWork(self._do, self._do, self._do)
-
-    def _do(self, call: Callable[..., Any], *args: Any, **named: Any) -> asyncio.Future[Any]:
-        told = self._host.world.loop.create_future()
-        self._begin(told, functools.partial(call, *args, **named))
-        return told
-
-    def beside_metadata(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
-        return self._do(function, *arguments)
-
-    def in_metadata_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+    def ask(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
         told = self._host.world.loop.create_future()
         self._asked.append(functools.partial(self._ask, told, functools.partial(function, *arguments)))
         if len(self._asked) == 1:
@@ -127,6 +116,36 @@ class SimulatedThreads(BrokerThreads):
             self._ask_next()
 
         self._host.after(self._tree_s(), self._turns.begin, call, answer)
+
+
+class SimulatedThreads(BrokerThreads):
+    """Work that takes a while, during which others go on, and is done at one instant of it.
+
+    As with threads, whoever is no longer waited for is carried out nevertheless.
+    """
+
+    def __init__(self, host: Host, ensemble: Ensemble) -> None:
+        self._host = host
+        self._ensemble = ensemble
+        self._metadata = _Asker(host, self._tree_s, self._tell)
+        self._acls = _Asker(host, self._tree_s, self._tell)
+
+    def work(self) -> DiskWork:
+        return DiskWork(self._do, self._do, self._do)
+
+    def _do(self, call: Callable[..., Any], *args: Any, **named: Any) -> asyncio.Future[Any]:
+        told = self._host.world.loop.create_future()
+        self._begin(told, functools.partial(call, *args, **named))
+        return told
+
+    def beside_metadata(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        return self._do(function, *arguments)
+
+    def in_metadata_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        return self._metadata.ask(function, *arguments)
+
+    def in_acl_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        return self._acls.ask(function, *arguments)
 
     def _begin(self, told: asyncio.Future[Any], call: Callable[[], Any]) -> None:
         self._host.after(self._disk_s(), self._carry_out, told, call)

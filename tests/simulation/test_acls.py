@@ -14,11 +14,13 @@ from barnabas.coordination.metadata_store import Set
 from barnabas.errors import ErrorCode
 from barnabas.model import Acks
 from barnabas.protocol.messages.create_acls import CreateAclsRequest
+from barnabas.protocol.messages.delete_acls import DeleteAclsRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.records import BatchBuilder
 from barnabas.security.acls import Operation, PatternType, ResourcePattern, ResourceType
-from tests.simulation.acls import PLACE, REQUEST_S, TOPIC, Acls, allow, principal
+from tests.simulation.access_check import IN_FORCE_S
+from tests.simulation.acls import PLACE, REQUEST_S, TOPIC, Acls, all_of, allow, principal
 from tests.simulation.clients import FETCH_BYTES, VERSION_MAX, SimulatedClient
 from tests.simulation.cluster import PORT, SimulatedCluster
 from tests.simulation.ensemble import NAME
@@ -149,6 +151,27 @@ def test_broker_reads_acls_in_a_new_session_before_it_leads_again(monkeypatch: p
         assert set(seen[:-1]) == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
 
     play(1, scenario)
+
+
+def test_revocation_does_not_wait_for_a_change_of_topics() -> None:
+    async def scenario(scene: Scene) -> None:
+        leader = scene.leader
+
+        async def is_produced() -> bool:
+            return await scene.produce(leader) == ErrorCode.NONE
+
+        await until(is_produced)
+        broker = scene.cluster.machines[leader].broker
+        assert broker is not None
+        async with broker.topics.changing:  # as while the broker creates a large topic
+            channel = await scene.admin.cluster.any_channel()
+            request = DeleteAclsRequest(filters=[all_of(str(principal(ALICE)))])
+            response = await scene.admin.cluster.ask(channel, request)
+            assert len(response.filter_results[0].matching_acls) == 2
+            await asyncio.sleep(IN_FORCE_S)
+            assert await scene.produce(leader) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    play(3, scenario)
 
 
 def test_follower_without_contact_serves_no_records() -> None:

@@ -73,7 +73,6 @@ from barnabas.broker.topics import Topics
 from barnabas.broker.user_credentials import UserCredentials
 from barnabas.clock import GuardedClock
 from barnabas.coordination import topic_deletions, topic_metadata_store
-from barnabas.coordination.acls import pattern_of
 from barnabas.coordination.client_quotas import is_quota_path
 from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.coordination.life_counters import read_life_counters
@@ -377,7 +376,7 @@ class Broker:
         )
         self.acls = ClusterAcls(
             self._tree,
-            self._in_metadata_thread,
+            self._threads.in_acl_thread,
             self.topics.metadata,
             self._events,
             self.authorizer,
@@ -445,6 +444,7 @@ class Broker:
         )
         self._begin(
             watch.run(),
+            self.acls.run(),
             self.membership.keep(self.topics.replicas, watch),
             self.isr_updates.run(),
             self.reassignment.run(),
@@ -566,7 +566,7 @@ class Broker:
         """Read the metadata store, and apply the update to topics, settings and the registration."""
         update = await self.topics.apply_update(functools.partial(self._read_with_acls, read))
         changed = update.changed_settings
-        if update.is_everything or any(pattern_of(path) is None for path in changed):
+        if update.is_everything or changed:
             await self.settings.reread()
             await self.users.reread()
         if update.is_everything or any(map(is_quota_path, changed)):
@@ -576,11 +576,12 @@ class Broker:
         return update
 
     async def _read_with_acls(self, read: Read) -> MetadataUpdate:
-        """Read the metadata store, and put changed ACLs into force. In a new session, this comes before the elections:
-        a broker leads no partition by ACLs from before the loss of its session.
+        """Read the metadata store. In a new session, put its ACLs into force before the elections: a broker leads no
+        partition by ACLs from before the loss of its session.
         """
         update = await read()
-        await (self.acls.load() if update.is_everything else self.acls.reread(update.changed_settings))
+        if update.is_everything:
+            await self.acls.load()
         return update
 
     async def _shut_down_leadership(self) -> None:

@@ -51,6 +51,7 @@ class BrokerThreads:
         self._search = ThreadPoolExecutor(SEARCH_THREADS, thread_name_prefix="search")
         self._tree = ThreadPoolExecutor(1, thread_name_prefix="tree")
         self._ping = ThreadPoolExecutor(1, thread_name_prefix="tree-ping")
+        self._acls = ThreadPoolExecutor(1, thread_name_prefix="tree-acls")
 
     def work(self) -> DiskWork:
         """Return the functions that run work on these threads."""
@@ -59,6 +60,10 @@ class BrokerThreads:
     def in_metadata_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
         """Run a function on the metadata store's thread, after earlier calls."""
         return asyncio.get_running_loop().run_in_executor(self._tree, function, *arguments)
+
+    def in_acl_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        """Run a function that reads or changes ACLs on a thread of its own, after earlier calls."""
+        return asyncio.get_running_loop().run_in_executor(self._acls, function, *arguments)
 
     def beside_metadata(self, function: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
         """Run a ping of the metadata store on a separate thread.
@@ -76,6 +81,7 @@ class BrokerThreads:
     def close_metadata(self) -> None:
         """Wait for the metadata store calls in progress, and stop their threads."""
         self._ping.shutdown(cancel_futures=True)
+        self._acls.shutdown()
         self._tree.shutdown()
 
 

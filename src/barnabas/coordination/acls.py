@@ -4,8 +4,12 @@
     /kafka-acl-extended/prefixed/Topic/logs-   the ACLs of a prefix
 
 A node contains all ACLs of its resource pattern. A change starts from the node, so neither of two concurrent changes is
-lost, and other brokers get a change notification with the path of the node. If a node is damaged, its resources are
-denied to everybody except super users, because the node may have contained an ACL that denies.
+lost. If a node is damaged, its resources are denied to everybody except super users, because the node may have
+contained an ACL that denies.
+
+Each change also writes the node `/kafka-acl-changes`, which contains the paths of the last changed nodes. Its version
+counts the changes. Brokers watch this node instead of the change notifications of topics, because a broker reads no
+notifications while it creates a large topic, and a revocation must not wait for that.
 
 Kafka writes names without an encoding, so a name such as `my group` may have a node that Kafka wrote, and one that a
 broker wrote. Both belong to the resource pattern. The next change moves all ACLs to the second node.
@@ -15,10 +19,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from barnabas.coordination import paths
-from barnabas.coordination.change_notifications import ChangeNotification, notification_node
 from barnabas.coordination.damaged_nodes import report_damaged
 from barnabas.coordination.fields import BadValueError, DamagedNodeError, Fields, shown
 from barnabas.coordination.metadata_store import (
@@ -30,6 +33,7 @@ from barnabas.coordination.metadata_store import (
     NodeExistsError,
     NoNodeError,
     Set,
+    Watch,
 )
 from barnabas.coordination.metadata_store import Operation as StoreOperation
 from barnabas.coordination.subtrees import ensure_paths
@@ -51,6 +55,8 @@ ATTEMPTS = 100
 """The maximum number of attempts to write a change. Each concurrent change by another broker makes one attempt fail."""
 VERSION = 1
 """The version of the JSON, as in Kafka."""
+CHANGED_MAX = 100
+"""The number of changed nodes in `/kafka-acl-changes`. A broker that has missed more changes reads all ACLs."""
 NODE_BYTES_MAX = 500_000
 """The maximum size of a node in bytes. ZooKeeper's limit is 1 MiB for a whole request."""
 NODES_AT_ONCE = 500
@@ -66,6 +72,59 @@ _DENIED: Entries = (AclEntry(EVERYONE, WILDCARD, Operation.ALL, Permission.DENY)
 
 class TooManyAclsError(ConfigurationError):
     """A resource pattern has so many ACLs that they do not fit into a node."""
+
+
+class Changes(NamedTuple):
+    """The last changes of ACLs.
+
+    :ivar created_at: the change number of the creation of the node. It is different if the node was created again.
+    :ivar number: the number of changes since the creation.
+    :ivar patterns: the changed patterns, the newest last; None for a path that is no path of ACLs.
+    """
+
+    created_at: int
+    number: int
+    patterns: tuple[ResourcePattern | None, ...]
+
+    def since(self, before: Changes) -> list[ResourcePattern] | None:
+        """Return the patterns that have changed since an earlier read; None if they are unknown."""
+        missed = self.number - before.number
+        if self.created_at != before.created_at or not 0 <= missed <= len(self.patterns):
+            return None
+        found = self.patterns[len(self.patterns) - missed :]
+        return None if None in found else list(dict.fromkeys(each for each in found if each is not None))
+
+
+def read_changes(tree: MetadataStore, watch: Watch | None = None) -> Changes:
+    """Read the last changes of ACLs.
+
+    :param watch: called after the next change.
+    """
+    data, stat = _get_changes(tree, watch)
+    return Changes(stat.created_at, stat.version, tuple(map(pattern_of, _changed_paths(data))))
+
+
+def _get_changes(tree: MetadataStore, watch: Watch | None = None) -> NodeData:
+    try:
+        return tree.get(paths.ACL_CHANGES, watch)
+    except NoNodeError:
+        ensure_paths(tree, [paths.ACL_CHANGES])
+        return tree.get(paths.ACL_CHANGES, watch)
+
+
+def _changed_paths(data: bytes) -> list[str]:
+    try:
+        found = json.loads(data) if data else []
+    except (ValueError, RecursionError):
+        return []
+    return [str(each) for each in found[-CHANGED_MAX:]] if isinstance(found, list) else []
+
+
+def _note_change(tree: MetadataStore, path: str) -> StoreOperation:
+    """Return the operation that adds a node to the last changes."""
+    data, stat = _get_changes(tree)
+    changed = [*_changed_paths(data), path][-CHANGED_MAX:]
+    return Set(paths.ACL_CHANGES, json.dumps(changed, separators=(",", ":")).encode(), stat.version)
 
 
 def read_acls(tree: MetadataStore) -> dict[ResourcePattern, Entries]:
@@ -142,7 +201,7 @@ def _change(tree: MetadataStore, pattern: ResourcePattern, changed: Callable[[En
         if len(data) > NODE_BYTES_MAX:
             raise TooManyAclsError(f"the ACLs of {pattern} have {len(data)} bytes; at most {NODE_BYTES_MAX}")
         if not nodes or attempt > 1:
-            ensure_paths(tree, [path.rpartition("/")[0], paths.CHANGES])
+            ensure_paths(tree, [path.rpartition("/")[0]])
         operations: list[StoreOperation] = [
             Delete(each, node.stat.version) for each, node in nodes.items() if each != path or not after
         ]
@@ -150,7 +209,7 @@ def _change(tree: MetadataStore, pattern: ResourcePattern, changed: Callable[[En
             own = nodes.get(path)
             operations.append(Create(path, data) if own is None else Set(path, data, own.stat.version))
         try:
-            tree.multi([*operations, notification_node(ChangeNotification(settings=(path,)))])
+            tree.multi([*operations, _note_change(tree, path)])
         except (BadVersionError, NodeExistsError, NoNodeError):
             if attempt == ATTEMPTS:
                 raise

@@ -34,6 +34,8 @@ ACLS = "/kafka-acl"
 """The ACLs of literal resource names."""
 EXTENDED_ACLS = "/kafka-acl-extended"
 """The ACLs of other resource patterns."""
+ACL_CHANGES = "/kafka-acl-changes"
+"""The paths of the last changed nodes of ACLs."""
 CONSUMERS = "/consumers"
 CLUSTER = "/cluster"
 CLUSTER_ID = "/cluster/id"
@@ -47,7 +49,7 @@ DECOY_SECRET = "/admin/scram_decoy_secret"
 """The secret from which brokers derive the salts of unknown users."""
 USERS_IMPORTED = "/admin/bootstrap_users_imported"
 """The node that exists once a broker has imported the first users."""
-BROKER_ROOTS = (BROKERS, CONFIGS, CLUSTER, PRODUCER_ID_BLOCK, ADMIN, ACLS, EXTENDED_ACLS)
+BROKER_ROOTS = (BROKERS, CONFIGS, CLUSTER, PRODUCER_ID_BLOCK, ADMIN, ACLS, EXTENDED_ACLS, ACL_CHANGES)
 """The nodes below which only brokers change nodes. All other nodes belong to consumers."""
 
 _SAFE = re.compile(r"[A-Za-z0-9._~-]+")

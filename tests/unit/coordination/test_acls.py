@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 
 import pytest
 
 from barnabas.coordination import acls, paths
-from barnabas.coordination.change_notifications import decode_change
 from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.coordination.subtrees import ensure_paths
 from barnabas.security.acls import (
@@ -19,6 +19,7 @@ from barnabas.security.acls import (
     ResourcePattern,
     ResourceType,
 )
+from tests.support.reading import TIMEOUT_S
 
 CLICKS = ResourcePattern(ResourceType.TOPIC, "clicks")
 LOGS = ResourcePattern(ResourceType.TOPIC, "logs-", PatternType.PREFIXED)
@@ -33,7 +34,6 @@ def put(tree: MetadataStore, path: str, data: bytes) -> None:
 
 
 def test_acls_are_stored_as_kafka_stores_them(tree: MetadataStore) -> None:
-    ensure_paths(tree, [paths.CHANGES])
     acls.add(tree, CLICKS, [READ])
     acls.add(tree, CLICKS, [WRITE, READ])
     acls.add(tree, LOGS, [READ])
@@ -51,17 +51,40 @@ def test_acls_are_stored_as_kafka_stores_them(tree: MetadataStore) -> None:
     assert acls.read_acls(tree) == {CLICKS: (READ, WRITE), LOGS: (READ,), CLICKS._replace(name="*"): (READ,)}
 
 
-def test_each_change_has_a_notification(tree: MetadataStore) -> None:
-    ensure_paths(tree, [paths.CHANGES])
+def test_reader_of_changes_finds_those_since_its_last_read(tree: MetadataStore) -> None:
+    fired = threading.Event()
+    before = acls.read_changes(tree, lambda _event: fired.set())
+    assert before.since(before) == []
     acls.add(tree, LOGS, [READ])
     acls.add(tree, LOGS, [READ])  # no change
+    acls.add(tree, CLICKS, [READ])
     acls.remove(tree, LOGS, lambda entry: entry == READ)
-    changes = [decode_change(name, tree.get(f"{paths.CHANGES}/{name}").data) for name in tree.children(paths.CHANGES)]
-    found = [path for change in changes for path in change.settings]
-    assert found == [paths.acl(LOGS)] * 2
-    assert acls.pattern_of(found[0]) == LOGS
+    assert fired.wait(TIMEOUT_S)
+    after = acls.read_changes(tree)
+    assert after.number == before.number + 3
+    assert after.since(before) == [LOGS, CLICKS]
+    assert after.since(after) == []
     assert acls.read_pattern(tree, LOGS) == ()
     assert tree.exists(paths.acl(LOGS)) is None
+
+
+def test_reader_of_changes_that_has_missed_some_reads_everything(tree: MetadataStore) -> None:
+    before = acls.read_changes(tree)
+    for number in range(acls.CHANGED_MAX + 1):
+        acls.add(tree, LOGS._replace(name=f"logs-{number}"), [READ])
+    after = acls.read_changes(tree)
+    assert len(after.patterns) == acls.CHANGED_MAX
+    assert after.since(before) is None
+    tree.delete(paths.ACL_CHANGES)
+    acls.add(tree, CLICKS, [READ])
+    again = acls.read_changes(tree)
+    assert again.since(after) is None
+    assert after.since(again) is None
+    tree.set(paths.ACL_CHANGES, b"[" * 100_000)
+    assert acls.read_changes(tree).since(again) is None
+    damaged = acls.read_changes(tree)
+    acls.add(tree, CLICKS, [WRITE])
+    assert acls.read_changes(tree).since(damaged) == [CLICKS]
 
 
 def test_removal_returns_what_is_left_and_what_is_gone(tree: MetadataStore) -> None:
@@ -128,16 +151,6 @@ def test_second_node_of_the_name_of_all_resources_counts(tree: MetadataStore) ->
 def test_removal_from_a_name_without_acls_changes_nothing(tree: MetadataStore, name: str) -> None:
     assert acls.remove(tree, ResourcePattern(ResourceType.GROUP, name), lambda entry: True) == ((), ())
     assert tree.exists("/kafka-acl") is None
-
-
-def test_change_makes_the_node_of_notifications(tree: MetadataStore) -> None:
-    ensure_paths(tree, [paths.CHANGES])
-    acls.add(tree, CLICKS, [READ])
-    for each in tree.children(paths.CHANGES):
-        tree.delete(f"{paths.CHANGES}/{each}")
-    tree.delete(paths.CHANGES)
-    assert acls.add(tree, CLICKS, [WRITE]) == (READ, WRITE)
-    assert len(tree.children(paths.CHANGES)) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,18 @@
 """The ACLs of the cluster: their copy in the metadata image, and their changes in the metadata store.
 
 A change is durable, and in force on this broker, when `create` or `delete` returns. Other brokers read the changed
-nodes when they receive the change notification. Requests are checked by the ACLs in memory, so they do not need the
-metadata store. A broker reads all ACLs again when it has a new session.
+nodes when their watch fires. Requests are checked by the ACLs in memory, so they do not need the metadata store. A
+broker reads all ACLs again when it has a new session.
+
+All calls of the metadata store run on a thread of their own, so they do not wait while the broker creates or deletes
+large topics.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,13 +23,18 @@ from barnabas.broker.metadata_store_access import InMetadataThread
 from barnabas.broker.pipeline.call import Steps, is_pause_due
 from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.coordination import acls
-from barnabas.coordination.metadata_store import MetadataStore
-from barnabas.errors import ApiError, ConfigurationError, ErrorCode
+from barnabas.coordination.metadata_store import MetadataStore, WatchEvent
+from barnabas.errors import ApiError, BarnabasError, ConfigurationError, ErrorCode
+from barnabas.log_lines import LogEvent, event
 from barnabas.security.acls import AclBinding, AclEntry, AclFilter, ResourcePattern, ResourceType, checked_binding
 from barnabas.security.authorizer import Acls, Authorizer
 
+AGAIN_S = 0.5
+"""The pause before a failed read is retried, in seconds."""
 PATTERNS_AT_ONCE = 32
 """The number of nodes that are changed before other work of the metadata store may run."""
+
+log = logging.getLogger(__name__)
 
 
 class ClusterAcls:
@@ -38,7 +47,7 @@ class ClusterAcls:
     def __init__(
         self,
         tree: MetadataStore,
-        in_metadata_thread: InMetadataThread,
+        in_acl_thread: InMetadataThread,
         metadata: MetadataCache,
         events: Events,
         authorizer: Authorizer,
@@ -47,15 +56,18 @@ class ClusterAcls:
         are_in_force: bool,
     ) -> None:
         self._tree = tree
-        self._in_metadata_thread = in_metadata_thread
+        self._in_acl_thread = in_acl_thread
+        self._loop = asyncio.get_running_loop()
+        self._is_due = asyncio.Event()
         self._metadata = metadata
         self._authorizer = authorizer
         self._scheduler = scheduler
         self.are_in_force = are_in_force
         self._applied = 0
-        # The next two belong to the metadata store's thread, which counts the states so that none replaces a newer one.
+        # The next three belong to the thread for ACLs, which counts the states so that none replaces a newer one.
         self._known = metadata.image.acls
         self._number = 0
+        self._seen: acls.Changes | None = None
         events.subscribe(MetadataDelta, self._on_delta)
 
     def _on_delta(self, delta: MetadataDelta) -> None:
@@ -69,17 +81,34 @@ class ClusterAcls:
         """
         if not self.are_in_force:
             return
-        self._apply(*await self._in_metadata_thread(self._read_all))
+        self._apply(*await self._in_acl_thread(self._read_all))
 
-    async def reread(self, paths: Iterable[str]) -> None:
-        """Read changed nodes.
+    async def run(self) -> None:
+        """Read the changes of other brokers, until cancelled."""
+        last_error = ""
+        while True:
+            await self._is_due.wait()
+            self._is_due.clear()
+            try:
+                await self.read_changes()
+            except BarnabasError as error:
+                if str(error) != last_error:
+                    extra = event(LogEvent.TREE_UNREACHABLE)
+                    log.warning("cannot read changed ACLs from the metadata store: %s; retrying", error, extra=extra)
+                    last_error = str(error)
+                await asyncio.sleep(AGAIN_S)
+                self._is_due.set()
+            else:
+                last_error = ""
 
-        :param paths: the paths in change notifications. Other paths than those of ACLs are ignored.
+    async def read_changes(self) -> None:
+        """Read the ACLs that have changed since the last read.
+
         :raises CoordinationError: the metadata store is unreachable.
         """
-        patterns = [pattern for path in dict.fromkeys(paths) if (pattern := acls.pattern_of(path)) is not None]
-        if patterns and self.are_in_force:
-            self._apply(*await self._in_metadata_thread(self._read_some, patterns))
+        changed = await self._in_acl_thread(self._read_changes)
+        if changed is not None:
+            self._apply(*changed)
 
     def find(self, acl_filter: AclFilter) -> Steps[list[AclBinding]]:
         """Return the ACLs that match a filter. Subjects match only a filter for subjects."""
@@ -131,7 +160,7 @@ class ClusterAcls:
 
     async def _change(self, function: Any, *arguments: Any) -> Any:
         # Not cancelled if the client disconnects: otherwise metadata store and memory could disagree.
-        writing = asyncio.ensure_future(self._in_metadata_thread(function, *arguments))
+        writing = asyncio.ensure_future(self._in_acl_thread(function, *arguments))
         writing.add_done_callback(self._note_written)
         _, _, result = await asyncio.shield(writing)
         return result
@@ -146,15 +175,33 @@ class ClusterAcls:
             self._applied = number
             self._metadata.put_acls(found)
 
-    # -- on the metadata store's thread ----------------------------------------------------------------------
+    # -- on the thread for ACLs ------------------------------------------------------------------------------
 
     def _read_all(self) -> tuple[int, Acls]:
+        self._seen = None
+        changes = acls.read_changes(self._tree, self._on_change)  # before the nodes, so that no change is missed
         found = acls.read_acls(self._tree)
         gone: dict[ResourcePattern, acls.Entries] = dict.fromkeys(self._known.patterns - found.keys(), ())
+        self._seen = changes
         return self._put({**gone, **found})
 
-    def _read_some(self, patterns: Iterable[ResourcePattern]) -> tuple[int, Acls]:
-        return self._put({pattern: acls.read_pattern(self._tree, pattern) for pattern in patterns})
+    def _read_changes(self) -> tuple[int, Acls] | None:
+        """Read the changed nodes; return None if there are none."""
+        if self._seen is None:
+            return self._read_all()
+        changes = acls.read_changes(self._tree, self._on_change)
+        patterns = changes.since(self._seen)
+        if patterns is None:
+            return self._read_all()
+        if not patterns:
+            return None
+        found = {pattern: acls.read_pattern(self._tree, pattern) for pattern in patterns}
+        self._seen = changes
+        return self._put(found)
+
+    def _on_change(self, _event: WatchEvent) -> None:
+        """Schedule a read. The metadata store calls this method on its own thread."""
+        self._loop.call_soon_threadsafe(self._is_due.set)
 
     def _add(self, added: Mapping[ResourcePattern, list[Any]]) -> tuple[int, Acls, dict[ResourcePattern, ApiError]]:
         changed, refused = {}, {}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.coordination import acls, paths
+from barnabas.coordination import acls
 from barnabas.coordination.metadata_store import MetadataStore, MetadataStoreUnavailableError
 from barnabas.coordination.subtrees import ensure_paths
 from barnabas.errors import ErrorCode
@@ -127,7 +127,7 @@ def test_change_shares_the_unchanged_acls_and_is_no_change_if_repeated(
         await caller.broker.acls.create([AclBinding(GROUP, READ)])
         assert caller.broker.authorizer.version == version + 1
         await caller.broker.acls.create([AclBinding(GROUP, READ)])
-        await caller.broker.acls.reread([paths.acl(GROUP)])
+        await caller.broker.acls.read_changes()
         assert caller.broker.authorizer.version == version + 1
         await caller.broker.acls.load()  # the many ACLs are not in the metadata store
         assert list(caller.broker.authorizer.acls) == [AclBinding(GROUP, READ)]
@@ -149,7 +149,7 @@ def test_denial_in_a_node_of_kafka_survives_changes(tmp_path: Path) -> None:
         await caller.broker.acls.load()
         assert caller.broker.authorizer.acls.entries(GROUP) == (DENY,)
         await caller.broker.acls.create([AclBinding(GROUP, READ)])
-        await caller.broker.acls.reread([paths.acl(GROUP)])
+        await caller.broker.acls.read_changes()
         assert set(caller.broker.authorizer.acls.entries(GROUP)) == {DENY, READ}
 
     run_with_broker(tmp_path, scenario, **SETTINGS)
@@ -191,7 +191,7 @@ def test_change_without_the_metadata_store_reports_an_error_and_keeps_the_acls(
         assert deleted.filter_results[0].error_code
         known = {each.pattern for each in at_once(caller.broker.acls.find(AclFilter()))}
         assert topic(0) in known
-        while topic(1) not in known:  # the change notification arrives
+        while topic(1) not in known:  # the watch fires
             await asyncio.sleep(0)
             known = {each.pattern for each in at_once(caller.broker.acls.find(AclFilter()))}
 
