@@ -28,7 +28,11 @@ SOURCES = CACHE / f"kafka_python-{VERSION}"
 KAFKA_VERSION = "4.2"
 """The version of Kafka that the tests configure, so that the client does not ask the broker for its API versions."""
 
-BROKER_SETTINGS = {"group_min_session_timeout_ms": "1000"}
+BROKER_SETTINGS = {
+    "group_min_session_timeout_ms": "1000",
+    "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow_everyone_if_no_acl_found": "true",
+}
 """The broker settings with which kafka-python's tests start Kafka."""
 
 SERVICE = '''
@@ -51,7 +55,6 @@ class SpawnedService:
 '''
 
 NOT_PASSING = {
-    "test_create_describe_delete_acls": "ACLs are not served yet",
     "test_describe_configs_broker_resource_returns_configs": "wants `advertised.listeners`; here it is two settings",
     "test_describe_metadata_quorum": "there is no quorum of controllers",
     "test_transactional_producer_messages": "transactions are not served yet",

@@ -130,6 +130,8 @@ SUITES = {
         protocols=("PLAINTEXT", "SSL", "SASL_SSL"),
         users={
             "test": {"SCRAM-SHA-256": "testtest"},
+            "alice": {"SCRAM-SHA-256": "alicealice"},
+            "bob": {"SCRAM-SHA-256": "bobbob"},
             "testscram": {"SCRAM-SHA-256": "testtestscram=256", "SCRAM-SHA-512": "testtestscram=512"},
         },
         acls=OPEN_WITHOUT_ACL,
@@ -153,6 +155,7 @@ SUITES = {
         },
         users={"admin": {"SCRAM-SHA-256": "admin", "SCRAM-SHA-512": "admin"}},
         registry=8004,
+        acls={"authorizer.class.name": AUTHORIZER, "super.users": "User:ANONYMOUS"},
     ),
     "rskafka": Suite(
         source="https://github.com/influxdata/rskafka",
@@ -192,7 +195,10 @@ SUITES = {
 }
 
 SUITES["kafka-go-acls"] = replace(
-    SUITES["kafka-go"], brokers={1: 9092, 2: 9094, 3: 9096}, only="-test.run 'ACL|Quota|Scram|SASL'"
+    SUITES["kafka-go"],
+    run="./suite.test -test.v {only}; failed=$?; go test -v -count=1 ./sasl && exit $failed",
+    only="-test.run 'ACL|Quota|Scram|SASL'",
+    brokers={1: 9092, 2: 9094, 3: 9096},
 )
 """The tests of kafka-go that concern security, on three brokers. Other tests of kafka-go expect a single broker."""
 
