@@ -96,7 +96,7 @@ def secured(folder: Path, stack: ExitStack) -> dict[str, dict[str, str]]:
     # The tests expect that ACLs change the permissions of their user, so it is no super user.
     tester = users.create_user(access, "tester")
     # Each call of kafka-acls.sh starts Java, which may take seconds; the time limits of the tests are short.
-    patient = {"test.timeout.multiplier": "4"}
+    patient = {"test.timeout.multiplier": "2"}
     plain = {"bootstrap.servers": access.plain} | patient
     return {test: plain if test in WITHOUT_AUTHENTICATION else tester.librdkafka() | patient for test in SECURED_TESTS}
 

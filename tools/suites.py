@@ -115,7 +115,8 @@ SUITES = {
         protocols=("PLAINTEXT", "SASL_PLAINTEXT"),
         users={
             "adminplain": {"SCRAM-SHA-256": "admin-secret"},
-            "adminscram": {"SCRAM-SHA-256": "admin-secret-256", "SCRAM-SHA-512": "admin-secret-512"},
+            "adminscram256": {"SCRAM-SHA-256": "admin-secret-256"},
+            "adminscram512": {"SCRAM-SHA-512": "admin-secret-512"},
         },
         acls=OPEN_WITHOUT_ACL,
     ),
