@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.pipeline.call import Call, serves
 from barnabas.broker.quotas.client_quotas import Alteration, ClientQuotas, Parts
+from barnabas.broker.quotas.entities import in_response_order
 from barnabas.broker.security_log import SecurityLog
 from barnabas.broker.super_users import SuperUsers
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
@@ -55,7 +56,10 @@ async def alter_client_quotas(
             QuotaAlterationResult(
                 error_code=error_code(error),
                 error_message=error_message(error),
-                entity=[AlteredQuotaEntityPart(entity_type=kind, entity_name=name) for kind, name in parts],
+                entity=[
+                    AlteredQuotaEntityPart(entity_type=kind, entity_name=name)
+                    for kind, name in in_response_order(parts)
+                ],
             )
             for parts, error in results.items()
         ]

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from barnabas.broker.pipeline.call import Call, serves
 from barnabas.broker.quotas.client_quotas import ClientQuotas
-from barnabas.broker.quotas.entities import EntityFilter, FilterComponent
+from barnabas.broker.quotas.entities import (
+    QUOTAS_IN_RESPONSES,
+    EntityFilter,
+    FilterComponent,
+    in_response_order,
+)
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
@@ -29,8 +34,10 @@ def describe_client_quotas(
         error_message=None,
         entries=[
             DescribedQuotaEntity(
-                entity=[DescribedQuotaEntityPart(entity_type=kind, entity_name=name) for kind, name in of],
-                values=[QuotaValue(key=key, value=value) for key, value in quotas.items()],
+                entity=[
+                    DescribedQuotaEntityPart(entity_type=kind, entity_name=name) for kind, name in in_response_order(of)
+                ],
+                values=[QuotaValue(key=key, value=quotas[key]) for key in QUOTAS_IN_RESPONSES if key in quotas],
             )
             for of, quotas in found
         ],

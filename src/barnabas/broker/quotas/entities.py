@@ -22,6 +22,17 @@ REQUEST_PERCENTAGE = "request_percentage"
 CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
 CONNECTION_CREATION_RATE = "connection_creation_rate"
 
+PARTS_IN_RESPONSES = (IP, CLIENT_ID, USER)
+"""The order of Kafka's responses, on which clients' own tests rely."""
+QUOTAS_IN_RESPONSES = (
+    CONNECTION_CREATION_RATE,
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    REQUEST_PERCENTAGE,
+    PRODUCER_BYTE_RATE,
+)
+"""The order of Kafka's responses, too."""
+
 NAME_CHARACTERS_MAX = 1_000
 CLIENT_ID_CHARACTERS_MAX = 255
 """The maximum length of a client id with quotas. A longer client id of a client counts as its beginning."""
@@ -106,6 +117,16 @@ def entity_of(parts: Iterable[tuple[str, str | None]]) -> Entity:
         if named[IP] is None:
             raise _invalid(f"{address!r} is not an IP address")
     return tuple(EntityPart(kind, named[kind]) for kind in (USER, CLIENT_ID, IP) if kind in named)
+
+
+def in_response_order(parts: Iterable[tuple[str, str | None]]) -> list[tuple[str, str | None]]:
+    """Return the parts of an entity in the order of responses; parts of unknown types come last.
+
+    >>> in_response_order([("user", "alice"), ("client-id", None)])
+    [('client-id', None), ('user', 'alice')]
+    """
+    known = PARTS_IN_RESPONSES
+    return sorted(parts, key=lambda part: known.index(part[0]) if part[0] in known else len(known))
 
 
 def canonical_address(text: str) -> str | None:

@@ -207,3 +207,26 @@ def test_handlers_alter_and_describe(tree: EmbeddedMetadataStore, caplog: pytest
     wanted.components[0].match = "alice"
     refused = describe_client_quotas.function(quotas, wanted, None)
     assert (refused.error_code, refused.entries) == (ErrorCode.INVALID_REQUEST, None)
+
+
+def test_responses_have_the_order_of_kafka(tree: EmbeddedMetadataStore) -> None:
+    quotas = Quotas(tree)
+    parts = [AlteredQuotaEntityPart(entity_type=kind, entity_name=None) for kind in ("user", "client-id")]
+    keys = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
+    ops = [QuotaOperation(key=each, value=1.0, remove=False) for each in keys]
+    request = AlterClientQuotasRequest(entries=[QuotaAlteration(entity=parts, ops=ops)], validate_only=False)
+    source = RequestSource(ANONYMOUS, Endpoints("10.0.0.1", 1, "10.0.0.9"), "PLAINTEXT", "c", "AlterClientQuotas")
+    call = SimpleNamespace(source=source, connection=SimpleNamespace(principal=ANONYMOUS))
+    security_log, open_to_all = SecurityLog(lambda: 0.0), SuperUsers("", restricts_users=False)
+    [altered] = run(alter_client_quotas.function(quotas, security_log, open_to_all, request, call)).entries
+    assert [each.entity_type for each in altered.entity] == ["client-id", "user"]
+    [described] = describe_client_quotas.function(
+        quotas, DescribeClientQuotasRequest(components=[], strict=False), None
+    ).entries
+    assert [each.entity_type for each in described.entity] == ["client-id", "user"]
+    assert [each.key for each in described.values] == [
+        "consumer_byte_rate",
+        "controller_mutation_rate",
+        "request_percentage",
+        "producer_byte_rate",
+    ]
