@@ -82,7 +82,7 @@ class Suite:
     :param protocols: the security protocols of each broker's listeners, at consecutive ports.
     :param users: the users of the listeners with SASL.
     :param identities: the folder in the checkout for the certificates; empty for a temporary folder.
-    :param acls: the settings of ACLs of all brokers; empty without ACLs.
+    :param acls: the settings of ACLs of the brokers in `brokers`; empty without ACLs.
     """
 
     source: str
@@ -273,7 +273,7 @@ def start(suite: Suite, folder: Path, checkout: Path, stack: ExitStack) -> None:
             settings = with_brokers_listener(settings, port + BROKERS_PORT)
         stack.enter_context(broker(number, folder / str(number), settings))
     if suite.single:
-        settings = {**common, **listener_settings(("PLAINTEXT",), suite.single), **suite.acls}
+        settings = common | listener_settings(("PLAINTEXT",), suite.single)
         stack.enter_context(broker(1, folder / "single", settings))
     if suite.further:
         stack.enter_context(broker(1, folder / "further", {**common, **suite.further}))

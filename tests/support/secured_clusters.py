@@ -129,7 +129,7 @@ def secured_barnabas(
 
 def _added(folder: Path, host: str, plain_port: int, settings: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that a test adds to those of `barnabas security init`."""
-    added = {"authorizer.class.name": AUTHORIZER, **settings}
+    added = dict(settings)
     if plain_port:
         given = _toml(folder / "broker.toml")
         added |= {
