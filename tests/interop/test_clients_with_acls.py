@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -23,6 +24,13 @@ from barnabas.security.acls import (
     ResourcePattern,
     ResourceType,
 )
+from barnabas.spark.offset_ranges import OffsetRange
+from barnabas.spark.options import SourceOptions, Subscribe
+from barnabas.spark.range_reading import read_range
+from barnabas.spark.range_resolution import describe_visible
+from barnabas.sql.errors import UnknownTopicError
+from barnabas.sql.sampling import ValueOptions
+from barnabas.sql.topics import Topics
 from tests.support.acl_grants import AUTHORIZER
 from tests.support.reading import TIMEOUT_S, wait_until
 from tests.support.secured_broker import PASSWORD, SecuredBroker, secured_broker
@@ -81,9 +89,17 @@ def refused(call: Callable[[], object], code: ErrorCode, *parts: str) -> None:
 
 
 def next_value(consumer: barnabas.Consumer) -> bytes | None:
+    """Return the next value. Requests that were under way when the permission was granted may still fail."""
     found: list[Any] = []
-    wait_until(lambda: found.extend(consumer.poll(timeout_s=0.1)) or found, "a record arrives")
-    return found[0].value
+
+    def poll() -> list[Any]:
+        with suppress(ApiError):
+            found.extend(consumer.poll(timeout_s=0.1))
+        return found
+
+    wait_until(poll, "a record arrives")
+    value: bytes | None = found[0].value
+    return value
 
 
 def polled(consumer: barnabas.Consumer) -> Callable[[], object]:
@@ -261,6 +277,41 @@ def test_admin_names_the_missing_permission(
             ErrorCode[f"{code}_AUTHORIZATION_FAILED"],
             f"barnabas acl allow User:bob {words.format(topic)}",
         )
+
+
+def settings_of(broker: SecuredBroker) -> dict[str, str]:
+    """Return bob's settings under Kafka's names, as Spark's options have them."""
+    return {
+        "bootstrap.servers": broker.address("SASL_SSL"),
+        "security.protocol": "SASL_SSL",
+        "ssl.cafile": str(broker.certificates.ca),
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "bob",
+        "sasl.password": PASSWORD,
+    }
+
+
+def test_queries_of_spark_and_sql_name_the_missing_permission(
+    broker: SecuredBroker, admin: barnabas.Admin, topic: str
+) -> None:
+    topics = Topics(settings_of(broker), ValueOptions())
+    client_options = settings_of(broker)
+    options = SourceOptions(client_options.pop("bootstrap.servers"), Subscribe((topic,)), client_options=client_options)
+    missing = ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"barnabas acl allow User:bob describe topic:{topic}"
+    refused(lambda: describe_visible(options.selection, topics._admin), *missing)
+    refused(lambda: topics.get(topic), *missing)
+    allow(admin, TOPIC, "*", Operation.DESCRIBE)
+    with pytest.raises(UnknownTopicError):
+        topics.get("no-such-topic")
+
+    reading = ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"barnabas acl allow User:bob read topic:{topic}"
+    wanted = OffsetRange(topic, 0, 0, 1)
+    refused(lambda: list(read_range(wanted, options.bootstrap, client_options)), *reading)
+    refused(lambda: topics.get(topic), *reading)
+    allow(admin, TOPIC, topic, Operation.READ)
+    [records] = read_range(wanted, options.bootstrap, client_options)
+    assert records.column("value").to_pylist() == [b"first"]
+    topics.close()
 
 
 def test_admin_does_not_see_what_it_may_not_describe(broker: SecuredBroker, admin: barnabas.Admin, topic: str) -> None:

@@ -12,7 +12,7 @@ import click
 
 from barnabas.cli.connection import DEFAULT_BOOTSTRAP, Connection
 from barnabas.cli.error_messages import unknown_topic
-from barnabas.errors import ApiError, ErrorCode, RetriableError
+from barnabas.errors import RetriableError
 from barnabas.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -261,14 +261,12 @@ def require_topics(admin: Admin, names: Iterable[str]) -> None:
     :raises click.ClickException: a topic does not exist; the message suggests similar names.
     :raises ApiError: the user may not describe a topic, so lists leave it out.
     """
+    from barnabas.client.admin.topics import check_visible
+
     known = admin.list_topics(include_internal=True)
     for name in names:
         if name not in known:
-            try:
-                admin.describe_topics([name])
-            except ApiError as error:
-                if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                    raise
+            check_visible(admin, [name])
             raise unknown_topic(name, known)
 
 

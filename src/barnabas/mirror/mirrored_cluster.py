@@ -11,6 +11,7 @@ from typing import Any
 from barnabas.client.cluster import FETCH_VERSION_MAX, Cluster, dial_with
 from barnabas.client.config import AdminConfig, make_config
 from barnabas.client.offset_requests import end_offsets_at_leader, list_offsets, missing_in_response
+from barnabas.client.permissions import Need
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ApiError, BarnabasError, ConfigurationError, ErrorCode
 from barnabas.mirror.partition_link import LeaderTerm
@@ -147,7 +148,8 @@ class MirroredCluster:
         for topic in response.responses:
             for each in topic.partitions:
                 if each.error_code:
-                    raise ApiError(each.error_code, subject=f"{where} at offset {offset}")
+                    error = ApiError(each.error_code, subject=f"{where} at offset {offset}")
+                    raise self.cluster.refused(error, Need("read", "topic", where.topic))
                 if each.high_watermark < end:
                     shown = f"{where} has high watermark {each.high_watermark}, below its earlier end offset {end}"
                     raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, shown)

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from functools import partial
 
 from barnabas.client.cluster import PRODUCE_VERSION_MAX, STALE_METADATA, Cluster
+from barnabas.client.permissions import Need
 from barnabas.clock import Clock
-from barnabas.errors import BarnabasError, ErrorCode
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.mirror.broker_tasks import BrokerTasks
 from barnabas.mirror.errors import MirrorError
 from barnabas.mirror.partition_copy import Outgoing
@@ -182,16 +183,19 @@ class TargetProducer:
     def _refused(self, link: PartitionLink, outgoing: Outgoing, answer: PartitionProduceResponse | None) -> None:
         code = ErrorCode.UNKNOWN_SERVER_ERROR if answer is None else ErrorCode.of(answer.error_code)
         if answer is not None and code in PERMANENT:
-            self._on_stopped(link, MirrorError(f"{link.source}: {_refusal(outgoing, answer)}"))
+            error = ApiError(code, answer.error_message or "")
+            if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                error = self._cluster.refused(error, Need("write", "topic", link.target.topic))
+            self._on_stopped(link, MirrorError(f"{link.source}: {_refusal(outgoing, answer, error)}"))
             return
         if code in STALE_METADATA or code in OTHER_TOPIC:
             self._cluster.request_refresh(is_stale=True)
         link.reset_after(f"target: {code.name} ({outgoing.source_offsets})")
 
 
-def _refusal(outgoing: Outgoing, answer: PartitionProduceResponse) -> str:
+def _refusal(outgoing: Outgoing, answer: PartitionProduceResponse, error: ApiError) -> str:
     """Return an error text with the rejected source offsets and the reason."""
-    where, reason = outgoing.source_offsets, answer.error_message or ErrorCode.of(answer.error_code).name
+    where, reason = outgoing.source_offsets, error.reason or error.code.name
     if answer.record_errors:
         record = answer.record_errors[0]
         reason = record.batch_index_error_message or reason

@@ -12,7 +12,7 @@ from barnabas.spark.filter_pushdown import PushedFilters, push_filters, restrict
 from barnabas.spark.options import SourceOptions
 from barnabas.spark.range_partition import make_partitions, read_partition
 from barnabas.spark.range_reading import check_reachable, open_admin
-from barnabas.spark.range_resolution import count_partitions, resolve_ranges, select_partitions
+from barnabas.spark.range_resolution import count_partitions, describe_visible, resolve_ranges, select_partitions
 from barnabas.spark.worker_gc import freeze_imports
 
 
@@ -36,7 +36,7 @@ class BarnabasReader(DataSourceReader):
         with hide_traceback():
             check_reachable(options.bootstrap, options.client_options)
             with open_admin(options.bootstrap, options.client_options) as admin:
-                counts = count_partitions(options.selection, admin.describe_topics())
+                counts = count_partitions(options.selection, describe_visible(options.selection, admin))
                 ranges = resolve_ranges(options, select_partitions(options.selection, counts), admin)
                 ranges = restrict_ranges(ranges, self._narrowing, admin)
         return make_partitions(ranges, options, self._cores, cuts=True)

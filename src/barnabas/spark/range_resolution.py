@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from barnabas.client.admin.topics import TopicDescription, require
+from barnabas.client.admin import Admin
+from barnabas.client.admin.topics import TopicDescription, check_visible, require
 from barnabas.errors import ConfigurationError
 from barnabas.model import OffsetAndTimestamp, TopicPartition
 from barnabas.spark.errors import DataLossError
@@ -51,6 +52,18 @@ def count_partitions(selection: Selection, topics: Sequence[TopicDescription]) -
     """
     require(topic for topic in topics if _names(selection, topic.name))
     return {topic.name: len(topic.partitions) for topic in topics if not topic.error}
+
+
+def describe_visible(selection: Selection, admin: Admin) -> list[TopicDescription]:
+    """Return all topics that the principal of the client may describe.
+
+    :raises ApiError: It may not describe a topic that the selection names.
+    """
+    topics = admin.describe_topics()
+    if not isinstance(selection, SubscribePattern):
+        named = selection.topics if isinstance(selection, Subscribe) else [tp.topic for tp in selection.partitions]
+        check_visible(admin, sorted(set(named) - {topic.name for topic in topics}))
+    return topics
 
 
 def _names(selection: Selection, topic: str) -> bool:

@@ -16,7 +16,7 @@ from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.spark.options import Assign, Selection, SourceOptions, Subscribe
 from barnabas.spark.range_reading import check_reachable, open_admin
-from barnabas.spark.range_resolution import count_partitions, resolve_ranges, select_partitions
+from barnabas.spark.range_resolution import count_partitions, describe_visible, resolve_ranges, select_partitions
 from barnabas.spark.stream_offsets import LogBounds, Offsets
 
 PARTITIONS_AGE_MAX_S = 1.0
@@ -45,7 +45,7 @@ class StreamLogEnds:
         return self._patiently(self._initial)
 
     def _initial(self, admin: Admin) -> Offsets:
-        counts = count_partitions(self._options.selection, admin.describe_topics())
+        counts = count_partitions(self._options.selection, describe_visible(self._options.selection, admin))
         partitions = select_partitions(self._options.selection, counts)
         return {each.topic_partition: each.start_offset for each in resolve_ranges(self._options, partitions, admin)}
 
@@ -103,7 +103,7 @@ class StreamLogEnds:
 
 def _existing(selection: Selection, admin: Admin) -> list[TopicPartition]:
     """Return the existing partitions of a selection."""
-    counts = count_partitions(selection, admin.describe_topics())
+    counts = count_partitions(selection, describe_visible(selection, admin))
     if isinstance(selection, Assign):
         return [tp for tp in selection.partitions if tp.partition < counts.get(tp.topic, 0)]
     if isinstance(selection, Subscribe):

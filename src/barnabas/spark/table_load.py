@@ -33,7 +33,7 @@ from typing import TypeVar
 from barnabas.audit.account import Account
 from barnabas.audit.watermark import AUDIT
 from barnabas.client.admin import Admin
-from barnabas.client.admin.topics import require
+from barnabas.client.admin.topics import check_visible, require
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.errors import ApiError, ConfigurationError, ErrorCode
 from barnabas.formats.column_names import column_names
@@ -549,6 +549,7 @@ def _describe(admin: Admin, topics: Sequence[str]) -> list[TopicState]:
     known = {topic.name: topic for topic in admin.describe_topics()}
     unknown = [name for name in topics if name not in known]
     if unknown:
+        check_visible(admin, unknown)
         raise UnknownTopicError(f"topic {unknown[0]!r} does not exist: see `barnabas topic list`")
     require(known[name] for name in topics)
     partitions = [TopicPartition(name, part.partition) for name in topics for part in known[name].partitions]

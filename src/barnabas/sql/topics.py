@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from barnabas.client.admin import Admin
+from barnabas.client.admin.topics import check_visible
 from barnabas.client.config import Bootstrap
 from barnabas.client.range_reader import RangeReader
 from barnabas.errors import ApiError, ErrorCode
@@ -87,9 +88,14 @@ class Topics:
 
         :param name: The name in the statement. Case matters if several topics differ only in case.
         :raises UnknownTopicError: The topic does not exist.
+        :raises ApiError: The client may not describe the topic.
         :raises BarnabasError: A broker or the schema registry does not answer.
         """
-        topic = find_topic(name, self.names())
+        try:
+            topic = find_topic(name, self.names())
+        except UnknownTopicError:
+            check_visible(self._admin, [name])
+            raise
         return self._tables.get(topic) or self.refresh(topic)
 
     def refresh(self, name: str) -> TopicTable:

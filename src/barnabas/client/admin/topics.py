@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from barnabas.client.cluster import TopicView
 from barnabas.client.permissions import Need, with_permission
 from barnabas.errors import ApiError, ErrorCode
+
+if TYPE_CHECKING:
+    from barnabas.client.admin.admin import Admin
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,19 @@ def require(topics: Iterable[TopicDescription], principal: str | None = None) ->
         advice += f"; nor are there {', '.join(f'{topic.name!r} ({topic.error.name})' for topic in others)}"
     error = ApiError.about(first.error, f"topic {first.name!r}", advice)
     raise with_permission(error, principal, Need("describe", "topic", first.name))
+
+
+def check_visible(admin: Admin, names: Iterable[str]) -> None:
+    """Check topics that a list of topics does not contain: lists leave out what the client may not describe.
+
+    :raises ApiError: TOPIC_AUTHORIZATION_FAILED: the client may not describe a topic, which may not exist either.
+    """
+    for name in names:
+        try:
+            admin.describe_topics([name])
+        except ApiError as error:
+            if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise
 
 
 def describe(topic: TopicView) -> TopicDescription:
