@@ -177,6 +177,16 @@ def test_consumer_without_a_group_fails_at_once_and_recovers(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             f"barnabas acl allow User:bob read topic:{topic}",
         )
+        revoke(admin, Operation.DESCRIBE)
+        refused(
+            polled(consumer),
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            f"barnabas acl allow User:bob read topic:{topic}",
+        )
+        allow(admin, TOPIC, topic, Operation.READ)
+        with barnabas.Producer(**broker.client()) as producer:
+            producer.send(topic, b"second")
+        assert next_value(consumer) == b"second"
 
 
 def test_assigned_consumer_fails_at_once_and_recovers(broker: SecuredBroker, admin: barnabas.Admin, topic: str) -> None:

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
+SUPER_USERS = "super.users"
+
 
 @click.group()
 def acl() -> None:
@@ -313,8 +315,11 @@ def _authorizer(admin: Admin, acls: Acls, kind: ResourceType) -> Authorizer:
     if kind is ResourceType.SUBJECT:
         return Authorizer(acls)
     settings = admin.describe_config(broker=admin.brokers()[0].id)
-    super_users = parse_principals(settings["super.users"].value or "")
-    allows_everyone = settings["allow.everyone.if.no.acl.found"].value == "true"
+    given = {name: setting.value for name, setting in settings.items()}
+    if SUPER_USERS not in given:  # Kafka's brokers describe only the settings that they know without an authorizer
+        click.echo(f"the broker does not show {SUPER_USERS}; a super user may do everything", err=True)
+    super_users = parse_principals(given.get(SUPER_USERS) or "")
+    allows_everyone = given.get("allow.everyone.if.no.acl.found") == "true"
     return Authorizer(acls, super_users.__contains__, allow_everyone_if_no_acl=allows_everyone)
 
 

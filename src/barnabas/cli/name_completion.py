@@ -43,17 +43,28 @@ def complete_settings(context: click.Context, _parameter: click.Parameter, incom
 
 
 def complete_acl_words(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the operations and the types of resources of ACLs, and the names of topics and groups after their type."""
+    """Return the operations and the types of resources of ACLs, and the names of topics and groups after their type.
+
+    Bash ends words at colons, and replaces only the part after the colon: the words of `topic:cl` are `topic`, `:` and
+    `cl`.
+    """
     from barnabas.cli.acl_words import OPERATIONS, TYPES
 
-    kind, colon, name = incomplete.partition(":")
+    before: list[str] = list(context.params.get("words") or ())
+    if len(before) > 1 and before[-1] == ":" and before[-2] in TYPES:
+        kind, colon, name, shown = before[-2], ":", incomplete, ""
+    elif before and incomplete == ":" and before[-1] in TYPES:
+        kind, colon, name, shown = before[-1], ":", "", ":"
+    else:
+        kind, colon, name = incomplete.partition(":")
+        shown = f"{kind}:"
     if not colon:
         words = [*OPERATIONS, *(each if each == "cluster" else f"{each}:" for each in TYPES)]
         return [CompletionItem(each) for each in words if each.startswith(incomplete)]
     completed = {"topic": complete_topics, "group": complete_groups}.get(kind)
     if completed is None:
         return []
-    return [CompletionItem(f"{kind}:{each.value}") for each in completed(context, _parameter, name)]
+    return [CompletionItem(f"{shown}{each.value}") for each in completed(context, _parameter, name)]
 
 
 def _complete(context: click.Context, incomplete: str, ask: Callable[[Admin], list[str]]) -> list[CompletionItem]:

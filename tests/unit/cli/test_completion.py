@@ -46,6 +46,18 @@ def test_topics_groups_and_settings_come_from_the_broker(cluster, complete) -> N
     assert complete("config", "unset", "topic", "clicks", "re") == ["retention.ms"]
 
 
+def test_words_of_acls(cluster, complete) -> None:
+    cluster.create("clicks")
+    cluster.committed["ctr"] = {TopicPartition("clicks", 0): OffsetAndMetadata(1)}
+    allow = ("acl", "allow", "User:alice")
+    assert complete(*allow, "desc") == ["describe", "describe-configs", "describe-tokens"]
+    assert complete(*allow, "read", "to") == ["topic:"]
+    assert complete(*allow, "read", "topic:c") == ["topic:clicks"]
+    assert complete(*allow, "read", "topic", ":", "c") == ["clicks"]  # as bash splits words
+    assert complete(*allow, "read", "group", ":") == [":ctr"]
+    assert complete("acl", "list", "clu") == ["cluster-action", "cluster"]
+
+
 def test_without_a_broker_there_is_nothing_to_offer_and_nothing_to_say(monkeypatch, complete) -> None:
     monkeypatch.setenv("BARNABAS_BOOTSTRAP", "127.0.0.1:1")
     assert complete("topic", "describe", "c") == []

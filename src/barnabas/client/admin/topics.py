@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from barnabas.client.cluster import TopicView
 from barnabas.client.permissions import Need, with_permission
 from barnabas.errors import ApiError, ErrorCode
-
-if TYPE_CHECKING:
-    from barnabas.client.admin.admin import Admin
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +54,13 @@ def require(topics: Iterable[TopicDescription], principal: str | None = None) ->
     raise with_permission(error, principal, Need("describe", "topic", first.name))
 
 
-def check_visible(admin: Admin, names: Iterable[str]) -> None:
+class TopicLookup(Protocol):
+    """Describes topics; `Admin` implements it."""
+
+    def describe_topics(self, names: Iterable[str], /) -> list[TopicDescription]: ...
+
+
+def check_visible(admin: TopicLookup, names: Iterable[str]) -> None:
     """Check topics that a list of topics does not contain: lists leave out what the client may not describe.
 
     :raises ApiError: TOPIC_AUTHORIZATION_FAILED: the client may not describe a topic, which may not exist either.

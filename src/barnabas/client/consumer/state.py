@@ -345,7 +345,10 @@ class ConsumerState:
         return None in counts.values()
 
     def _report_refused(self, view: ClusterView) -> None:
-        """Add an error for each topic that the consumer cannot read. Each topic is reported once."""
+        """Add an error for each topic that the consumer cannot read. Each topic is reported once, and again after the
+        consumer could read it.
+        """
+        self._refused -= {name for name, topic in view.topics.items() if topic.partitions}
         for name in sorted(self.subscription.topics - self._refused):
             topic = view.topics.get(name)
             if topic is not None and topic.error in TOPIC_REFUSED:
