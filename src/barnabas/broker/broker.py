@@ -205,6 +205,7 @@ class Broker:
         await self._register()
         await self._load_users()  # after the registration, which fails first if this broker cannot join
         await self._load_topics()
+        await self._read_missed_changes()
         await self._load_acls()
         self._begin_replication()
         await self._make_coordinators()
@@ -361,6 +362,15 @@ class Broker:
         )
         await life_counters.begin()
         events.subscribe(LifeCountersDue, lambda _event: life_counters.raise_soon())
+
+    async def _read_missed_changes(self) -> None:
+        """Read again what was read before `_load_topics`, which only begins to follow the change notifications.
+
+        Otherwise a user that was deleted meanwhile could log in until the next change.
+        """
+        await self.settings.reread()
+        await self.users.reread()
+        await self.client_quotas.reread()
 
     async def _load_acls(self) -> None:
         config = self.config
