@@ -22,13 +22,17 @@ SEEDS := 1000
 RUNS := 20
 SUITE := kafka-go kafkajs platformatic rskafka goka metrics exporters security authorization
 
-# With LOG=path given to make, the path reaches the demo through the environment: no quoting can break it. So do BROKERS=3
-# and FAULT=lose, double or late.
+# With LOG=path given to make, the path reaches the demo through the environment: no quoting can break it. So do BROKERS=3,
+# FAULT=lose, double or late, and CONSOLE=1.
 ifeq ($(origin BROKERS),command line)
 DEMO_ARGUMENTS := --brokers "$$BROKERS"
 endif
 ifeq ($(origin FAULT),command line)
 DEMO_ARGUMENTS += --fault "$$FAULT"
+endif
+# CONSOLE=1: the console at port 8082; another number is its port.
+ifeq ($(origin CONSOLE),command line)
+DEMO_ARGUMENTS += --console "$${CONSOLE}"
 endif
 ifeq ($(origin LOG),command line)
 DEMO_ARGUMENTS += -- "$$LOG"
@@ -40,7 +44,7 @@ endif
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
-demo: setup-demo ## ship, follow and load 336,776 real events, and balance the books; LOG=path: a log of yours; BROKERS=3: kill a leader; FAULT=lose: see it found
+demo: setup-demo ## ship, follow and load 336,776 real events, and balance the books; LOG=path: a log of yours; BROKERS=3: kill a leader; FAULT=lose: see it found; CONSOLE=1: look at it in a browser
 	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && exec $(PYTHON) -m demo $(DEMO_ARGUMENTS)
 
 test: setup-dev ## run the tests, but for those of `make check` and `make system`

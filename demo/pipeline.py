@@ -6,7 +6,7 @@ import fcntl
 import logging
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from barnabas.spark import LoadProgress, TableLoad, load, local_session, stop_se
 from barnabas.spark.java import find_java_home
 from demo.audit import Audit, audit_run, since, where_it_is
 from demo.brokers import Brokers, running_brokers
+from demo.console import leave_running
 from demo.departures_report import report_departures
 from demo.events import Feed
 from demo.failover import Failover
@@ -39,13 +40,23 @@ class Shipped:
     before: Mapping[TopicPartition, int]
 
 
-def run_demo(feed: Feed, folder: Path, screen: Screen, broker_count: int = 1, fault: Fault | None = None) -> Audit:
+def run_demo(
+    feed: Feed,
+    folder: Path,
+    screen: Screen,
+    finish: Callable[[Audit], None],
+    broker_count: int = 1,
+    fault: Fault | None = None,
+    console_port: int | None = None,
+) -> Audit:
     """Run the demo. Return the audit.
 
     All files stay in `folder`. With several brokers, one of them is killed in the middle of shipping. With a fault, one
     record is deleted from the table, duplicated in it, or shipped after the load. No process is left when the function
     returns or raises.
 
+    :param finish: called with the audit at the end.
+    :param console_port: the port of a console that runs with the brokers after the audit, until Ctrl-C; 0 is any port.
     :raises BarnabasError: if a step fails.
     """
     find_java_home(os.environ)
@@ -78,6 +89,9 @@ def run_demo(feed: Feed, folder: Path, screen: Screen, broker_count: int = 1, fa
             view.outcome = "every event is there, once" if audit.balances else "[red]something is wrong[/]"
         for finding in audit.findings:
             screen.note(where_it_is(finding))
+        finish(audit)
+        if console_port is not None:
+            leave_running(brokers.bootstrap, folder, console_port, screen)
     return audit
 
 

@@ -24,11 +24,11 @@ from barnabas.cli.warehouse_options import maybe_place_options
 from barnabas.client.audit.log_counting import LogCountCache
 from barnabas.client.audit.topic_audit import audit_topic
 from barnabas.clock import SYSTEM_CLOCK
+from barnabas.spark.topic_tables import TopicTables
 
 if TYPE_CHECKING:
     from barnabas.spark.table_audit import TableAudit
     from barnabas.spark.table_place import TablePlace
-    from barnabas.spark.table_store import TableStore
 
 WHY = "why"
 
@@ -154,9 +154,8 @@ class Audit:
     group: str | None = None
     since_ms: int | None = None
     memory: LogCountCache = field(default_factory=LogCountCache)
-    _opened: list[TableStore] = field(default_factory=list)
-    """The open table store. It stays open between comparisons, because opening a catalog is slower than reading the
-    state of a table."""
+    _tables: list[TopicTables] = field(default_factory=list)
+    """The tables at `place`, which stay open between comparisons."""
 
     def run(self) -> tuple[Balance, AuditedTable | None]:
         """Compare the current data of all tiers."""
@@ -184,13 +183,9 @@ class Audit:
     def _table_audit(self, topic_id: str) -> TableAudit:
         assert self.place is not None, "audits without a warehouse do not call this"
         from barnabas.cli.without_pandas import hide_pandas
-        from barnabas.spark.extras import require
-        from barnabas.spark.table_names import table_name_of_topic
 
         hide_pandas()
-        name = self.table or table_name_of_topic(self.topic)
-        module = require("barnabas.spark.table_audit")
-        if not self._opened:
-            self._opened.append(require("barnabas.spark.table_formats").open_place(self.place))
-        side: TableAudit = module.TableAudit(self.place, name, self.topic, topic_id, self._opened[0])
-        return side
+        if not self._tables:
+            names = {} if self.table is None else {self.topic: self.table}
+            self._tables.append(TopicTables(self.place, names))
+        return self._tables[0].audit_of(self.topic, topic_id)

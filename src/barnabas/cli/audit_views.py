@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 import click
 
 from barnabas.audit.balance import Balance, WindowBalance
-from barnabas.audit.findings import STORED, Finding, Kind
+from barnabas.audit.finding_text import place_of
+from barnabas.audit.findings import Finding, Kind
 from barnabas.audit.watermark import AuditState
 from barnabas.cli.table_output import show_json, show_table
 from barnabas.cli.times import show_time_ms
-
-RANGES_SHOWN_MAX = 5
 
 
 class AuditedTable(NamedTuple):
@@ -109,7 +108,7 @@ def show_why(topic: str, found: Balance, *, as_json: bool) -> None:
         [
             [
                 _time(each.window_ms), each.tier, str(each.kind), each.records, str(each.producer.partition),
-                each.host or None, each.application or None, _where(each),
+                each.host or None, each.application or None, place_of(each),
             ]
             for each in found.findings
         ],
@@ -133,27 +132,6 @@ def _finding_as_json(finding: Finding) -> dict[str, Any]:
         "offsets": [list(each) for each in finding.offsets],
         **({"earlier_topic_id": finding.earlier_topic_id} if finding.earlier_topic_id else {}),
     }
-
-
-def _where(finding: Finding) -> str | None:
-    if finding.earlier_topic_id:
-        return f"in the deleted topic of this name, id {finding.earlier_topic_id}"
-    if finding.offsets:
-        return f"{_PLACES.get(finding.kind, 'offsets')} {_ranges(finding.offsets)}"
-    if finding.tier == STORED and finding.offset is not None:
-        return f"again at offset {finding.offset}"
-    numbers = "source offsets" if finding.producer.is_mirror else "sequence numbers"
-    by_log = ", according to the log: the producer sends no audit events" if finding.is_by_log else ""
-    return f"missing {numbers} {_ranges(finding.missing)}{by_log}" if finding.missing else None
-
-
-_PLACES = {Kind.LOST: "missing offsets", Kind.OPEN: "to be loaded: offsets", Kind.LATE: "to be loaded: offsets"}
-
-
-def _ranges(ranges: tuple[tuple[int, int], ...]) -> str:
-    shown = [str(first) if count == 1 else f"{first} to {first + count - 1}" for first, count in ranges]
-    more = len(shown) - RANGES_SHOWN_MAX
-    return ", ".join(shown[:RANGES_SHOWN_MAX]) + (f" and {more} more gaps" if more > 0 else "")
 
 
 def _time(window_ms: int) -> str:

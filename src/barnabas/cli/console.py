@@ -9,11 +9,14 @@ import click
 from barnabas.cli.connection import Connection
 from barnabas.cli.log_output import log_format_option, log_to_stderr
 from barnabas.cli.options import allow_anonymous_option, check_registry_url, connection_options
+from barnabas.cli.warehouse_options import maybe_place_options
 from barnabas.extras import require_installed
 from barnabas.security.http_settings import HttpSecurity
 
 if TYPE_CHECKING:
     from barnabas.log_lines import LogFormat
+    from barnabas.spark.table_place import TablePlace
+    from barnabas.spark.topic_tables import TopicTables
 
 NEEDED = ("uvicorn", "starlette", "jinja2")
 
@@ -29,6 +32,7 @@ NEEDED = ("uvicorn", "starlette", "jinja2")
     callback=check_registry_url,
     help="URL of a schema registry.  [default: from the profile]",
 )
+@maybe_place_options
 @click.option("--allow-changes", is_flag=True, help="Allow pages that change the cluster, such as a reset of offsets.")
 @click.option(
     "--allowed-host",
@@ -45,6 +49,7 @@ def console(
     host: str,
     port: int,
     registry: str | None,
+    place: TablePlace | None,
     allow_changes: bool,
     allowed_host: tuple[str, ...],
     http_certfile: str | None,
@@ -56,7 +61,8 @@ def console(
     """Show web pages about a cluster: topics, groups and brokers.
 
     Print `ready URL` once it serves. The cluster may be one of Barnabas or of Apache Kafka. With SASL, users sign in
-    with their own names and passwords, and see what they may see. Ctrl-C, SIGTERM or SIGHUP stops the console.
+    with their own names and passwords, and see what they may see. With --warehouse, the pages of completeness compare
+    the logs of topics with their tables. Ctrl-C, SIGTERM or SIGHUP stops the console.
     """
     for package in NEEDED:
         require_installed(package, "console")
@@ -80,5 +86,14 @@ def console(
             allowed_host,
             registry or connection.registry.get("url"),
             connection.registry_options,
+            None if place is None else _tables(place),
         )
         return run(config)
+
+
+def _tables(place: TablePlace) -> TopicTables:
+    from barnabas.cli.without_pandas import hide_pandas
+    from barnabas.spark.topic_tables import TopicTables
+
+    hide_pandas()
+    return TopicTables(place)

@@ -12,7 +12,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from barnabas.console.context import FOLDER, Console
-from barnabas.console.pages import group, groups, overview, records, schemas, security, topic, topics
+from barnabas.console.pages import completeness, group, groups, overview, records, schemas, security, topic, topics
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,10 @@ def new_application(console: Console) -> Starlette:
             Route("/group", console.handler(group.group)),
             Route("/group/lag.json", console.handler(group.lag)),
             Route("/group/reset", console.handler(group.reset), methods=["GET", "POST"]),
+            Route("/completeness", console.handler(completeness.completeness)),
+            Route("/completeness/strip", console.handler(completeness.strip)),
+            Route("/completeness/topic", console.handler(completeness.topic)),
+            Route("/completeness/neighbours", console.handler(completeness.neighbours)),
             Route("/schemas", console.handler(schemas.schemas)),
             Route("/schema", console.handler(schemas.subject)),
             Route("/schema/check", console.handler(schemas.check), methods=["POST"]),

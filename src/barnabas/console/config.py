@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from barnabas.addresses import bare_host, host_port
+from barnabas.console.audits import Tables
 from barnabas.errors import ConfigurationError
 from barnabas.security.http_settings import OPEN, HttpSecurity
 
@@ -21,6 +22,7 @@ class ConsoleConfig:
     :param allow_changes: True if the pages may change the cluster.
     :param security: TLS of the pages.
     :param hosts: further host names under which browsers reach the console.
+    :param tables: the tables of topics; None without a warehouse. All users see their counts.
     :param registry: the URL of a schema registry; None without one.
     :param registry_settings: the settings of its client. With SASL, the user's name and password replace those in it.
     """
@@ -34,6 +36,8 @@ class ConsoleConfig:
     hosts: tuple[str, ...] = ()
     registry: str | None = field(default=None, repr=False)
     registry_settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    tables: Tables | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         try:

@@ -34,12 +34,14 @@ class Context:
     """A request of a signed-in user.
 
     :ivar view: the user's view of the cluster.
+    :ivar audits: the user's audits of topics.
     """
 
     def __init__(self, request: Request, session: Session, console: Console) -> None:
         self.request = request
         self.session = session
         self.view = session.view
+        self.audits = session.audits
         self.console = console
 
     @property

@@ -60,4 +60,21 @@ def time_of(milliseconds: float | None) -> str:
     return found.strftime("%Y-%m-%d %H:%M:%S.") + f"{found.microsecond // 1000:03d}"
 
 
-FILTERS: dict[str, Callable[[Any], str]] = {"number": number, "size": size, "rate": rate, "time": time_of}
+def minute_of(milliseconds: float | None) -> str:
+    """Return a time in UTC without seconds, unless it has some.
+
+    >>> minute_of(0), minute_of(61_500), minute_of(-1)
+    ('1970-01-01 00:00', '1970-01-01 00:01:01.500', 'no timestamp')
+    """
+    if milliseconds is not None and milliseconds < 0:
+        return "no timestamp"
+    return time_of(milliseconds).removesuffix(".000").removesuffix(":00")
+
+
+FILTERS: dict[str, Callable[[Any], str]] = {
+    "number": number,
+    "size": size,
+    "rate": rate,
+    "time": time_of,
+    "minute": minute_of,
+}

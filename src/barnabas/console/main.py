@@ -13,6 +13,7 @@ import uvicorn
 from barnabas.addresses import host_port
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.console.application import new_application
+from barnabas.console.audits import AUDITS_AT_ONCE, Audits
 from barnabas.console.cluster_view import ClusterView
 from barnabas.console.config import ALL_ADDRESSES, ConsoleConfig
 from barnabas.console.context import Console
@@ -38,7 +39,12 @@ async def serve(config: ConsoleConfig, stop: asyncio.Event) -> None:
     def new_view(settings: Mapping[str, str]) -> ClusterView:
         return ClusterView(settings, SYSTEM_CLOCK)
 
-    sessions = Sessions(new_view, os.urandom, SYSTEM_CLOCK.monotonic)
+    turns = asyncio.Semaphore(AUDITS_AT_ONCE)
+
+    def new_audits(settings: Mapping[str, str]) -> Audits:
+        return Audits(settings, config.tables, turns, SYSTEM_CLOCK)
+
+    sessions = Sessions(new_view, new_audits, os.urandom, SYSTEM_CLOCK.monotonic)
     console = Console(config, sessions)
     listening = uvicorn.Config(
         lambda: None,

@@ -7,6 +7,7 @@ import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from barnabas.console.audits import Audits, NewAudits
 from barnabas.console.cluster_view import ClusterView, NewView
 from barnabas.console.schemas import Schemas
 
@@ -28,18 +29,27 @@ class Session:
     user: str
     view: ClusterView
     ends_s: float
+    audits: Audits
     schemas: Schemas | None = None
 
 
 class Sessions:
     """The sessions, by id.
 
+    :param new_audits: returns the audits of a user.
     :param random_bytes: returns random bytes.
     :param now_s: returns monotonic seconds.
     """
 
-    def __init__(self, new_view: NewView, random_bytes: Callable[[int], bytes], now_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        new_view: NewView,
+        new_audits: NewAudits,
+        random_bytes: Callable[[int], bytes],
+        now_s: Callable[[], float],
+    ) -> None:
         self._new_view = new_view
+        self._new_audits = new_audits
         self._random_bytes = random_bytes
         self._now_s = now_s
         self._sessions: dict[str, Session] = {}
@@ -61,13 +71,15 @@ class Sessions:
             await view.close()
             raise
         await self.end_old()
-        session = Session(self._new_id(), self._new_id(), user, view, self._now_s() + SESSION_S_MAX, schemas)
+        ends_s, audits = self._now_s() + SESSION_S_MAX, self._new_audits(settings)
+        session = Session(self._new_id(), self._new_id(), user, view, ends_s, audits, schemas)
         self._sessions[session.id] = session
         return session
 
     async def end(self, session: Session) -> None:
         """Sign out."""
         if self._sessions.pop(session.id, None) is not None:
+            await session.audits.close()
             await session.view.close()
 
     async def end_old(self) -> None:

@@ -1,0 +1,373 @@
+"""Audits of topics for the pages of completeness. They run on threads, so that a large topic does not stop the console.
+
+At most `AUDITS_AT_ONCE` audits of all users run at the same time, and one per topic of a user. A result stays valid for
+some seconds, or longer if the audit took long. The counts of the log stay in memory, so that the next audit of a topic
+reads only new records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Thread
+from typing import Any, Protocol, TypeVar
+
+from barnabas.audit.balance import Balance
+from barnabas.audit.identities import Producer
+from barnabas.client.admin.admin import Admin
+from barnabas.client.audit.event_log import read_events_of, topic_ranges
+from barnabas.client.audit.event_sender import AUDIT_TOPIC
+from barnabas.client.audit.log_counting import LogCountCache, OnProgress
+from barnabas.client.audit.neighbours import Neighbours, neighbours_of
+from barnabas.client.audit.topic_audit import TableSide, audit_topic
+from barnabas.clock import Clock
+from barnabas.console.cached import Cached
+from barnabas.errors import BarnabasError, UnavailableError
+from barnabas.model import TopicPartition
+
+AUDITS_AT_ONCE = 2
+WAITING_MAX = 300
+"""The maximum number of audits of a user that wait for their turn."""
+AGE_S_MAX = 10.0
+REST_FACTOR = 5
+"""A result stays valid for this multiple of the duration of its audit."""
+RESULTS_MAX = 100
+REPORTED_AGE_S_MAX = 15.0
+SEARCH_S_MAX = 10.0
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class LoadedTopic(Protocol):
+    """The loaded offsets of a topic."""
+
+    @property
+    def next_offsets(self) -> Mapping[int, int]: ...
+
+
+class LoadedTopics(Protocol):
+    """The loaded offsets of a table, by topic."""
+
+    @property
+    def topics(self) -> Mapping[str, LoadedTopic]: ...
+
+
+class EventTimes(Protocol):
+    """The times up to which a table is complete, according to its loads."""
+
+    @property
+    def at_ms(self) -> int: ...
+
+    @property
+    def event_time_ms(self) -> int | None: ...
+
+
+class TableView(Protocol):
+    """The status of a table."""
+
+    @property
+    def table(self) -> str: ...
+
+    @property
+    def ledger(self) -> LoadedTopics: ...
+
+    @property
+    def complete(self) -> EventTimes: ...
+
+    @property
+    def records(self) -> int: ...
+
+    @property
+    def files(self) -> int: ...
+
+    @property
+    def small_files(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def snapshots(self) -> int: ...
+
+    @property
+    def last_records(self) -> int: ...
+
+    @property
+    def last_bad_records(self) -> Mapping[str, int]: ...
+
+    @property
+    def audited_until_ms(self) -> int | None: ...
+
+
+class Tables(Protocol):
+    """The tables of topics. Thread-safe."""
+
+    def has_table(self, topic: str) -> bool: ...
+
+    def audit_of(self, topic: str, topic_id: str) -> TableSide: ...
+
+    def status_of(self, topic: str) -> TableView: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TableLag:
+    """A partition of a topic: the offset where the next load starts, and the end of the log."""
+
+    partition: int
+    next_offset: int
+    end: int
+
+    @property
+    def lag(self) -> int:
+        return max(0, self.end - self.next_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditResult:
+    """The result of an audit.
+
+    :param table: the status of the topic's table; None without one.
+    :param table_problem: the reason why the audit left out the table; empty if it did not.
+    :param ended_ms: the end of the audit, in ms since 1970.
+    """
+
+    balance: Balance
+    ended_ms: int
+    table: TableView | None = None
+    lags: tuple[TableLag, ...] = ()
+    table_problem: str = ""
+
+    @property
+    def has_table(self) -> bool:
+        """True if the audit compared the log with a table."""
+        return self.table is not None and not self.table_problem
+
+    @property
+    def lag(self) -> int:
+        """The number of offsets in the log after the loaded ones."""
+        return sum(each.lag for each in self.lags)
+
+
+@dataclass(slots=True)
+class TopicAudit:
+    """The audit of a topic: its last result, and the progress of the running audit.
+
+    :ivar problem: the reason why the last audit failed; empty if it did not.
+    :ivar total: the number of records that the running audit counts; None before it is known.
+    """
+
+    topic: str
+    result: AuditResult | None = None
+    problem: str = ""
+    done: int = 0
+    total: int | None = None
+    task: asyncio.Task[None] | None = None
+    valid_until_s: float = float("-inf")
+    memory: LogCountCache = field(default_factory=LogCountCache, repr=False)
+
+    @property
+    def is_running(self) -> bool:
+        return self.task is not None
+
+
+class _TableError(Exception):
+    """The table of a topic cannot be audited."""
+
+
+class _ClosedError(BarnabasError):
+    """The session of a running audit has ended."""
+
+
+class Audits:
+    """Audits topics as one user. Used on one event loop.
+
+    :param settings: client settings under Kafka's names, with the user's credentials.
+    :param tables: the tables of topics; None without a warehouse.
+    :param turns: the turns of all users, so that only some audits run at the same time.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, str], tables: Tables | None, turns: asyncio.Semaphore, clock: Clock
+    ) -> None:
+        self._settings = dict(settings)
+        self._tables = tables
+        self._turns = turns
+        self._clock = clock
+        self._audits: dict[str, TopicAudit] = {}
+        self._is_closed = False
+        self._reported: Cached[frozenset[str]] = Cached(self._read_reported, REPORTED_AGE_S_MAX, clock.monotonic)
+
+    @property
+    def has_tables(self) -> bool:
+        return self._tables is not None
+
+    def ask(self, topic: str) -> TopicAudit:
+        """Return the audit of a topic. Start one if the last result is too old.
+
+        :raises UnavailableError: too many audits wait for their turn.
+        """
+        audit = self._audits.pop(topic, None) or TopicAudit(topic)
+        self._audits[topic] = audit
+        if audit.task is None and self._clock.monotonic() >= audit.valid_until_s:
+            if sum(each.is_running for each in self._audits.values()) >= WAITING_MAX:
+                raise UnavailableError("too many audits wait for their turn; try again later")
+            audit.done, audit.total = 0, None
+            audit.task = asyncio.create_task(self._run(audit))
+        for old in [name for name, each in self._audits.items() if not each.is_running][:-RESULTS_MAX]:
+            del self._audits[old]
+        return audit
+
+    async def wait(self, audit: TopicAudit, seconds: float) -> None:
+        """Wait for the end of a running audit, at most for some seconds."""
+        if audit.task is not None:
+            await asyncio.wait([audit.task], timeout=seconds)
+
+    async def reported_topics(self) -> frozenset[str]:
+        """Return the topics about which producers, mirrors or loads have reported."""
+        return await self._reported.get()
+
+    async def neighbours(
+        self, where: TopicPartition, window_ms: int, producer: Producer, missing: tuple[int, int]
+    ) -> Neighbours:
+        """Search the neighbours of lost records; see `neighbours_of`."""
+
+        def search() -> Neighbours:
+            until_s = self._clock.monotonic() + SEARCH_S_MAX
+            with Admin(self._settings) as admin:
+                begins, ends = admin.beginning_offsets([where]), admin.end_offsets([where])
+                first = admin.offsets_for_times({where: max(window_ms, 0)})[where]
+            # The neighbour before the lost records may be in an earlier window, so the second search reads all.
+            for begin in dict.fromkeys([begins[where] if first is None else first.offset, begins[where]]):
+                found = neighbours_of(
+                    self._settings, where, (begin, ends[where]), producer, missing,
+                    lambda: not self._is_closed and self._clock.monotonic() < until_s,
+                )  # fmt: skip
+                if not found.is_whole or (found.before is not None and found.after is not None):
+                    break
+            return found
+
+        async with self._turns:
+            return await _on_thread(search, "console-search")
+
+    async def close(self) -> None:
+        """End the running audits."""
+        self._is_closed = True
+        tasks = [each.task for each in self._audits.values() if each.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- on the event loop -----------------------------------------------------------------------------------------
+
+    async def _run(self, audit: TopicAudit) -> None:
+        async with self._turns:
+            began_s = self._clock.monotonic()
+            try:
+                audit.result = await _on_thread(lambda: self._audit(audit), f"console-audit-{audit.topic}")
+                audit.problem = ""
+            except BarnabasError as error:
+                audit.problem = str(error)
+            except Exception:
+                log.exception("the audit of topic %s failed; the page shows an error", audit.topic)
+                audit.problem = "The audit has a defect; see the log of the console."
+            finally:
+                ended_s = self._clock.monotonic()
+                audit.valid_until_s = ended_s + max(AGE_S_MAX, REST_FACTOR * (ended_s - began_s))
+                audit.task = None
+
+    async def _read_reported(self) -> frozenset[str]:
+        def read() -> frozenset[str]:
+            with Admin(self._settings) as admin:
+                topics = [name for name in admin.list_topics() if name != AUDIT_TOPIC]
+                events = read_events_of(self._settings, admin, topics)
+            return frozenset(name for name, found in events.items() if found)
+
+        return await _on_thread(read, "console-reports")
+
+    # -- on a thread -----------------------------------------------------------------------------------------------
+
+    def _audit(self, audit: TopicAudit) -> AuditResult:
+        topic, problem, status = audit.topic, "", None
+        with Admin(self._settings) as admin:
+            side = self._table_side(topic)
+            try:
+                found = self._compare(admin, audit, side)
+            except _TableError as error:
+                problem = str(error)
+                found = self._compare(admin, audit, None)
+            if side is not None and self._tables is not None:
+                with contextlib.suppress(BarnabasError):
+                    status = self._tables.status_of(topic)
+            lags: tuple[TableLag, ...] = ()
+            if status is not None and topic in status.ledger.topics:
+                loaded = status.ledger.topics[topic].next_offsets
+                lags = tuple(
+                    TableLag(where.partition, loaded.get(where.partition, begin), end)
+                    for where, (begin, end) in sorted(topic_ranges(admin, topic).items())
+                )
+        return AuditResult(found, self._clock.time_ms(), status, lags, problem)
+
+    def _table_side(self, topic: str) -> Callable[[str], TableSide] | None:
+        tables = self._tables
+        if tables is None:
+            return None
+
+        def side_of(topic_id: str) -> TableSide:
+            try:
+                return tables.audit_of(topic, topic_id)
+            except BarnabasError as error:
+                raise _TableError(str(error)) from error
+
+        try:
+            return side_of if tables.has_table(topic) else None
+        except BarnabasError as error:
+            log.warning("cannot look for the table of topic %s: %s; the audit leaves it out", topic, error)
+            return None
+
+    def _compare(self, admin: Admin, audit: TopicAudit, side: Callable[[str], TableSide] | None) -> Balance:
+        @contextmanager
+        def progress(total: int) -> Iterator[OnProgress]:
+            audit.done, audit.total = 0, total
+            yield advance
+
+        def advance(records: int) -> None:
+            audit.done += records
+            if self._is_closed:
+                raise _ClosedError("the session has ended")
+
+        return audit_topic(self._settings, admin, audit.topic, table_side=side, progress=progress, memory=audit.memory)
+
+
+async def _on_thread(work: Callable[[], T], name: str) -> T:
+    """Run a function on a daemon thread, which does not keep the console from ending."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: Any, error: Exception | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except Exception as raised:  # noqa: BLE001 - the caller of the thread gets it
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, result, error)
+
+    Thread(target=run, name=name, daemon=True).start()
+    return await future
+
+
+NewAudits = Callable[[Mapping[str, str]], Audits]
