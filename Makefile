@@ -39,7 +39,7 @@ DEMO_ARGUMENTS += -- "$$LOG"
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-for system check docs suites soak fuzz simulate faults bench compare fmt clean setup-demo setup-dev setup-bench
+.PHONY: help demo test test-for system check docs suites soak fuzz simulate faults bench compare fmt clean console-pictures setup-demo setup-dev setup-bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -91,6 +91,10 @@ suites: setup-dev ## run the test suites of other projects' clients, and compare
 
 docs: setup-dev ## build the documentation as a site in .barnabas/site; a warning or a broken link fails
 	@$(PYTHON) tools/build_site.py
+
+console-pictures: setup-dev ## take the pictures of the console in Chromium, from a run of the demo that loses a record
+	@$(PYTHON) -c 'import playwright' 2>/dev/null || $(PYTHON) -m pip install --quiet --disable-pip-version-check playwright
+	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && exec $(PYTHON) tools/console_pictures.py $(CONSOLE)
 
 bench: setup-bench ## measure beside every peer, and write docs/benchmarks.md; BENCH=quick or full, W="W1 W4": some
 	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && exec $(PYTHON) -m bench $(W)

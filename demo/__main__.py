@@ -1,4 +1,6 @@
-"""`python -m demo [--brokers N] [--fault lose|double|late] [--console PORT] [LOG]`: run the demo with departures of 2013 or a text log.
+"""`python -m demo [--brokers N] [--fault lose|double|late] [--console PORT] [LOG]`: run the demo.
+
+The events are the departures of 2013, or the lines of a text log.
 
 The exit code is 0 only if the audit finds no difference. The data stays in `.barnabas`. Runs with several brokers use a
 subdirectory of `.barnabas`, because their topics and tables differ.

@@ -6,10 +6,7 @@ import contextlib
 import http.client
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -17,7 +14,7 @@ import pytest
 
 import barnabas as client
 from tests.support.broker_process import BrokerProcess
-from tests.support.ports import free_port
+from tests.support.console_process import Console, running_console
 from tests.support.reading import TIMEOUT_S, wait_until
 from tests.support.registry_process import RegistryProcess
 from tests.support.secured_broker import PASSWORD, USER, secured_broker
@@ -33,46 +30,6 @@ HOSTILE = [
     b"x" * 900_000,
     None,
 ]
-
-
-@dataclass
-class Console:
-    """A running console."""
-
-    port: int
-
-    def get(self, path: str, **headers: str) -> tuple[int, str, http.client.HTTPMessage]:
-        return self.ask("GET", path, None, **headers)
-
-    def ask(self, method: str, path: str, body: str | None, **headers: str) -> tuple[int, str, http.client.HTTPMessage]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
-        with contextlib.closing(connection):
-            connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
-            response = connection.getresponse()
-            return response.status, response.read().decode(), response.headers
-
-    def post(self, path: str, fields: dict[str, str], **headers: str) -> tuple[int, str, http.client.HTTPMessage]:
-        own = {"origin": f"http://127.0.0.1:{self.port}", "content_type": "application/x-www-form-urlencoded"}
-        return self.ask("POST", path, urlencode(fields), **{**own, **headers})
-
-    def page(self, path: str, **headers: str) -> str:
-        status, text, _ = self.get(path, **headers)
-        assert status == 200, text
-        return text
-
-
-@contextlib.contextmanager
-def running_console(bootstrap: str, *options: str) -> Iterator[Console]:
-    port = free_port()
-    command = [sys.executable, "-m", "barnabas.cli.main", "console", "-b", bootstrap, "--port", str(port), *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout
-        assert process.stdout.readline() == f"ready http://127.0.0.1:{port}/\n"
-        yield Console(port)
-    finally:
-        process.terminate()
-        assert process.wait(TIMEOUT_S) == 0
 
 
 @pytest.fixture(scope="module")

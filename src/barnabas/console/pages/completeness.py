@@ -10,9 +10,8 @@ from urllib.parse import urlencode
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from barnabas.audit.events import LOADED
 from barnabas.audit.finding_text import place_of
-from barnabas.audit.findings import WRONG, Finding, Kind
+from barnabas.audit.findings import WRONG, Finding
 from barnabas.audit.identities import Producer
 from barnabas.audit.strip import CELLS_MAX, Cell, CellState, Strip, is_within, strip_of
 from barnabas.console.audits import AuditResult, TopicAudit
@@ -46,10 +45,14 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class FindingRow:
-    """A finding, with its ranges."""
+    """A finding, with its ranges.
+
+    :ivar numbers: the name of the numbers in the ranges.
+    """
 
     finding: Finding
     is_wrong: bool
+    numbers: str
     gaps: Sequence[Gap]
     more_gaps: int
     place: str | None
@@ -197,11 +200,14 @@ def _span_text(span_ms: int) -> str:
 def _row_of(topic: str, finding: Finding) -> FindingRow:
     ranges = finding.offsets or ([(finding.offset, finding.records)] if finding.offset is not None else [])
     if ranges:
+        numbers = "offset"
         gaps = [_offsets_gap(topic, finding.producer.partition, *each) for each in ranges[:RANGES_SHOWN_MAX]]
     else:
         ranges = finding.missing
+        numbers = "source offset" if finding.producer.is_mirror else "sequence number"
         gaps = [_sequence_gap(topic, finding, *each) for each in ranges[:RANGES_SHOWN_MAX]]
-    return FindingRow(finding, finding.kind in WRONG, gaps, len(ranges) - len(gaps), place_of(finding))
+    numbers += "" if len(ranges) == 1 and ranges[0][1] == 1 else "s"
+    return FindingRow(finding, finding.kind in WRONG, numbers, gaps, len(ranges) - len(gaps), place_of(finding))
 
 
 def _offsets_gap(topic: str, partition: int, first: int, count: int) -> Gap:
@@ -234,7 +240,3 @@ def _record_link(topic: str, partition: int, offset: int) -> str:
 
 def _range_text(first: int, count: int) -> str:
     return str(first) if count == 1 else f"{first} to {first + count - 1}"
-
-
-TIER_NAMES = {LOADED: "in the table"}
-KIND_NAMES = {Kind.DOUBLED: "duplicated", Kind.AGAIN: "delivered again"}
