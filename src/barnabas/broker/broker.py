@@ -169,6 +169,7 @@ class Broker:
         self._is_started = False
         self._takes_telemetry = False
         self._is_leaving = False
+        self._has_missed_changes = True
         self._is_stopping = False
         self._cleaner: LogCleaner | None = None
         self._loop_watch: LoopWatch | None = None
@@ -205,7 +206,6 @@ class Broker:
         await self._register()
         await self._load_users()  # after the registration, which fails first if this broker cannot join
         await self._load_topics()
-        await self._read_missed_changes()
         await self._load_acls()
         self._begin_replication()
         await self._make_coordinators()
@@ -362,15 +362,6 @@ class Broker:
         )
         await life_counters.begin()
         events.subscribe(LifeCountersDue, lambda _event: life_counters.raise_soon())
-
-    async def _read_missed_changes(self) -> None:
-        """Read again what was read before `_load_topics`, which only begins to follow the change notifications.
-
-        Otherwise a user that was deleted meanwhile could log in until the next change.
-        """
-        await self.settings.reread()
-        await self.users.reread()
-        await self.client_quotas.reread()
 
     async def _load_acls(self) -> None:
         config = self.config
@@ -576,10 +567,13 @@ class Broker:
         """Read the metadata store, and apply the update to topics, settings and the registration."""
         update = await self.topics.apply_update(functools.partial(self._read_with_acls, read))
         changed = update.changed_settings
-        if update.is_everything or changed:
+        # Settings, users and quotas were read before the broker began to follow change notifications. So the first
+        # update reads them again; else a user that was deleted in between could log in until the next change.
+        has_missed, self._has_missed_changes = self._has_missed_changes or update.is_everything, False
+        if has_missed or changed:
             await self.settings.reread()
             await self.users.reread()
-        if update.is_everything or any(map(is_quota_path, changed)):
+        if has_missed or any(map(is_quota_path, changed)):
             await self.client_quotas.reread()
         if update.brokers is not None:
             await self.membership.check_registration(update.brokers)
