@@ -53,11 +53,11 @@ CODES = {
     ),
     "GROUP_AUTHORIZATION_FAILED": (
         "The principal lacks a permission on the group.",
-        "Grant it with `barnabas acl allow`; `barnabas acl why` names the deciding rule.",
+        "The error names it, and the command that grants it. `barnabas acl why` names the deciding rule.",
     ),
     "TOPIC_AUTHORIZATION_FAILED": (
         "The principal lacks a permission on the topic.",
-        "Grant it with `barnabas acl allow`; `barnabas acl why` names the deciding rule.",
+        "The error names it, and the command that grants it. `barnabas acl why` names the deciding rule.",
     ),
     "DUPLICATE_RESOURCE": ("The request names a user twice.", "Name each user and mechanism once."),
     "ILLEGAL_SASL_STATE": (
