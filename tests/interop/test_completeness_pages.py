@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import html
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import parse_qs, urlencode, urlparse
 
 import pytest
@@ -13,18 +17,20 @@ import barnabas
 from tests.interop.test_audit import TOPIC, lose_a_batch, make_topic, send
 from tests.support.broker_process import BrokerProcess
 from tests.support.console_process import Console, running_console
-from tests.support.reading import wait_until
+from tests.support.reading import TIMEOUT_S, wait_until
+from tests.support.secured_broker import PASSWORD, USER, secured_broker
 
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = "/completeness/topic?topic=clicks"
 
 
-def whole(console: Console, path: str) -> str:
+def whole(console: Console, path: str, **headers: str) -> str:
     """Return a page whose audit has ended."""
     found = ""
 
     def has_ended() -> bool:
         nonlocal found
-        found = console.page(path)
+        found = console.page(path, **headers)
         return "<progress" not in found
 
     wait_until(has_ended, lambda: found)
@@ -112,3 +118,37 @@ def test_topics_without_reports_are_listed_apart(console: Console) -> None:
 def test_wrong_input_is_answered_in_words(console: Console, path: str, status: int) -> None:
     found, text, _ = console.get(path)
     assert (found, "Traceback" in text) == (status, False)
+
+
+def test_audit_runs_as_the_signed_in_user(tmp_path: Path) -> None:
+    with secured_broker(tmp_path) as broker:
+        settings = broker.client("SASL_PLAINTEXT")
+        with barnabas.Admin(**settings) as admin:
+            admin.create_topic("orders", 1)
+        with barnabas.Producer(**settings, audit=True) as producer:
+            producer.send("orders", b"v")
+        options = ["-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=SCRAM-SHA-256"]
+        with running_console(broker.address("SASL_PLAINTEXT"), *options) as console:
+            assert console.get("/completeness/topic?topic=orders")[0] == 303
+            _, _, headers = console.post("/sign-in", {"user": USER, "password": PASSWORD})
+            cookie = headers["set-cookie"].split(";")[0]
+            assert "stored: 1 complete" in whole(console, "/completeness/topic?topic=orders", cookie=cookie)
+
+
+def test_demo_leaves_a_console_running_until_ctrl_c(broker: BrokerProcess, tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from rich.console import Console;"
+        "from demo.console import leave_running;"
+        "from demo.screen import Screen; leave_running(sys.argv[1], Path(sys.argv[2]), 0, Screen(Console()))"
+    )
+    command = [sys.executable, "-c", program, broker.bootstrap, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/completeness", process.stdout.readline())
+        assert found
+        console = Console(int(found[1]))
+        assert "Completeness" in console.page("/completeness")
+        process.send_signal(signal.SIGINT)
+        process.wait(TIMEOUT_S)
+    with pytest.raises(ConnectionRefusedError):
+        console.get("/")

@@ -84,8 +84,8 @@ class SchemaRegistry:
         `${env:NAME}` or `${command:PROGRAM ARGUMENTS}`.
     :param token: a bearer token, its source, or a function that returns it; called for each request.
     :param ssl_cafile: a PEM file with the trusted CAs; None for those of the operating system.
-    :param ssl_certfile, ssl_keyfile, ssl_password: the certificate of this client in PEM files, and the password of an
-        encrypted key.
+    :param ssl_certfile, ssl_keyfile: the certificate of this client in PEM files.
+    :param ssl_password: the password of an encrypted key.
     :param timeout_s: the timeout of a call with all its retries, in seconds.
 
     Each call raises SchemaRegistryError if the registry rejects the request, and TimedOutError if no registry responds.
