@@ -95,6 +95,7 @@ def secured(folder: Path, stack: ExitStack) -> dict[str, dict[str, str]]:
     access = stack.enter_context(brokers)
     # The tests expect that ACLs change the permissions of their user, so it is no super user.
     tester = users.create_user(access, "tester")
+    users.delete_all_acls(access)
     # Each call of kafka-acls.sh starts Java, which may take seconds; the time limits of the tests are short.
     patient = {"test.timeout.multiplier": "2"}
     plain = {"bootstrap.servers": access.plain} | patient

@@ -7,7 +7,17 @@ import time
 from dataclasses import replace
 
 import confluent_kafka
-from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 from tests.support.reading import wait_until
 from tests.support.secured_clusters import Access
@@ -49,6 +59,16 @@ def create_user(admin: Access, name: str) -> Access:
         done.result(TIMEOUT_S)
     wait_until_accepted(access)
     return access
+
+
+def delete_all_acls(admin: Access) -> None:
+    """Delete the ACLs, also those of `barnabas security init`."""
+    client = AdminClient(admin.librdkafka())
+    everything = AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    for done in client.delete_acls([everything]).values():
+        done.result(TIMEOUT_S)
 
 
 def wait_until_accepted(access: Access) -> None:
