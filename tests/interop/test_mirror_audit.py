@@ -15,7 +15,9 @@ from barnabas.cli.audit import audit as command
 from barnabas.errors import ApiError
 from barnabas.records import iter_headers
 from tests.interop.test_audit import edit_log
+from tests.interop.test_completeness_pages import whole
 from tests.support.broker_process import BrokerProcess
+from tests.support.console_process import running_console
 from tests.support.mirror_process import MirrorProcess
 from tests.support.reading import wait_until
 
@@ -98,6 +100,11 @@ def test_account_of_mirrors_that_are_killed_is_that_of_one_that_was_not(pair: Pa
     # By itself, the target's cluster can say that all is there that the mirror has brought.
     code, found = audit(b, f"a-{TOPIC}")
     assert (code, found["complete_until"]) == (0, 3 * 60_000)
+    with running_console(b) as console:
+        strip = whole(console, f"/completeness/strip?topic=a-{TOPIC}")
+    assert "mirrored: 3 complete" in strip
+    assert "stored: 3 complete" in strip
+    assert "produced: " not in strip  # the source's producers report to the source
 
 
 def test_batch_that_the_target_has_lost_is_found_with_its_source_offsets(pair: Pair, tmp_path: Path) -> None:

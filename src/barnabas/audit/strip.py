@@ -113,7 +113,10 @@ def strip_of(
     """
     windows = [each for each in found.windows if is_within(each.window_ms, begin_ms, end_ms)]
     is_mirrored = any(each.mirrored for each in found.windows)
-    tiers = [PRODUCED, *([MIRRORED] if is_mirrored else []), STORED, *([LOADED] if has_table else [])]
+    # Producers of a mirrored topic report in the source cluster, with which this audit may not have compared it.
+    is_produced = not is_mirrored or any(each.produced for each in found.windows)
+    given = ((PRODUCED, is_produced), (MIRRORED, is_mirrored), (STORED, True), (LOADED, has_table))
+    tiers = [tier for tier, is_given in given if is_given]
     span_ms = _span_of(windows, found.width_ms, cells_max)
     wrong = _by_tier_and_window(found.findings)
     rows = [TierRow(tier, _cells(tier, windows, wrong, span_ms), _complete_until(tier, found, wrong)) for tier in tiers]

@@ -36,6 +36,8 @@ AGE_S_MAX = 10.0
 REST_FACTOR = 5
 """A result stays valid for this multiple of the duration of its audit."""
 RESULTS_MAX = 100
+WINDOWS_MAX = 50_000
+"""The maximum number of windows of all results of a user, which limits their memory. The newest result stays anyway."""
 REPORTED_AGE_S_MAX = 15.0
 SEARCH_S_MAX = 10.0
 
@@ -175,6 +177,10 @@ class TopicAudit:
     def is_running(self) -> bool:
         return self.task is not None
 
+    @property
+    def window_count(self) -> int:
+        return 0 if self.result is None else len(self.result.balance.windows)
+
 
 class _TableError(Exception):
     """The table of a topic cannot be audited."""
@@ -219,8 +225,7 @@ class Audits:
                 raise UnavailableError("too many audits wait for their turn; try again later")
             audit.done, audit.total = 0, None
             audit.task = asyncio.create_task(self._run(audit))
-        for old in [name for name, each in self._audits.items() if not each.is_running][:-RESULTS_MAX]:
-            del self._audits[old]
+        self._forget_old(audit)
         return audit
 
     async def wait(self, audit: TopicAudit, seconds: float) -> None:
@@ -264,6 +269,17 @@ class Audits:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     # -- on the event loop -----------------------------------------------------------------------------------------
+
+    def _forget_old(self, kept: TopicAudit) -> None:
+        """Drop the results that pages have not asked for lately."""
+        results = windows = 0
+        for topic, audit in reversed(list(self._audits.items())):
+            if audit.is_running or audit is kept:
+                continue
+            results += 1
+            windows += audit.window_count
+            if results > RESULTS_MAX or windows > WINDOWS_MAX:
+                del self._audits[topic]
 
     async def _run(self, audit: TopicAudit) -> None:
         async with self._turns:

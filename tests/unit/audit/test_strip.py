@@ -45,6 +45,8 @@ def test_tiers_that_the_audit_did_not_compare_are_absent() -> None:
     assert list(states(strip_of(balance_of(full(0)), has_table=False))) == ["produced", "stored"]
     mirrored = balance_of(full(0, mirrored=10))
     assert list(states(strip_of(mirrored, has_table=True))) == ["produced", "mirrored", "stored", "loaded"]
+    without_source = balance_of(full(0, mirrored=10, produced=0))
+    assert list(states(strip_of(without_source, has_table=False))) == ["mirrored", "stored"]
 
 
 def test_states_without_wrong_records() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from barnabas.audit.balance import Balance
+from barnabas.audit.balance import Balance, WindowBalance
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.console import audits as module
 from barnabas.console.audits import AGE_S_MAX, RESULTS_MAX, AuditResult, Audits, TopicAudit
@@ -126,6 +126,22 @@ def test_waiting_audits_and_kept_results_are_limited(monkeypatch: pytest.MonkeyP
         for number in range(RESULTS_MAX + 5):
             await stage.audits.wait(stage.audits.ask(f"t{number}"), 60)
         assert len(stage.audits._audits) <= RESULTS_MAX + 1
+
+    run(test)
+
+
+def test_results_with_many_windows_are_dropped_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        stage = Stage(monkeypatch)
+        stage.may_end.set()
+        monkeypatch.setattr(module, "WINDOWS_MAX", 5)
+        large = AuditResult(Balance([WindowBalance(number) for number in range(4)], [], 60_000), 0)
+        for name in ("old", "older than the newest", "newest"):
+            audit = stage.audits.ask(name)
+            await stage.audits.wait(audit, 60)
+            audit.result = large
+        stage.audits.ask("newest")
+        assert list(stage.audits._audits) == ["older than the newest", "newest"]
 
     run(test)
 
