@@ -379,7 +379,6 @@ class Broker:
             self._tree,
             self._threads.in_acl_thread,
             self.topics.metadata,
-            self._events,
             self.authorizer,
             self.scheduler,
             are_in_force=bool(config.authorizer_class_name),

@@ -16,9 +16,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from barnabas.broker.broker_events import Events
 from barnabas.broker.metadata_cache import MetadataCache
-from barnabas.broker.metadata_image import MetadataDelta
 from barnabas.broker.metadata_store_access import InMetadataThread
 from barnabas.broker.pipeline.call import Steps, is_pause_due
 from barnabas.broker.pipeline.scheduler import CooperativeScheduler
@@ -49,7 +47,6 @@ class ClusterAcls:
         tree: MetadataStore,
         in_acl_thread: InMetadataThread,
         metadata: MetadataCache,
-        events: Events,
         authorizer: Authorizer,
         scheduler: CooperativeScheduler,
         *,
@@ -68,11 +65,6 @@ class ClusterAcls:
         self._known = metadata.image.acls
         self._number = 0
         self._seen: acls.Changes | None = None
-        events.subscribe(MetadataDelta, self._on_delta)
-
-    def _on_delta(self, delta: MetadataDelta) -> None:
-        if delta.acls:
-            self._authorizer.acls = delta.after.acls
 
     async def load(self) -> None:
         """Read all ACLs.
@@ -86,20 +78,26 @@ class ClusterAcls:
     async def run(self) -> None:
         """Read the changes of other brokers, until cancelled."""
         last_error = ""
+        read = self.read_changes
         while True:
             await self._is_due.wait()
             self._is_due.clear()
             try:
-                await self.read_changes()
+                await read()
             except BarnabasError as error:
                 if str(error) != last_error:
                     extra = event(LogEvent.TREE_UNREACHABLE)
                     log.warning("cannot read changed ACLs from the metadata store: %s; retrying", error, extra=extra)
                     last_error = str(error)
-                await asyncio.sleep(AGAIN_S)
-                self._is_due.set()
+                read = self.load
+            except Exception:
+                log.exception("cannot apply changed ACLs; reading all ACLs again")
+                read = self.load
             else:
-                last_error = ""
+                last_error, read = "", self.read_changes
+                continue
+            await asyncio.sleep(AGAIN_S)
+            self._is_due.set()
 
     async def read_changes(self) -> None:
         """Read the ACLs that have changed since the last read.
@@ -173,6 +171,8 @@ class ClusterAcls:
     def _apply(self, number: int, found: Acls) -> None:
         if number > self._applied:
             self._applied = number
+            if found is not self._authorizer.acls:
+                self._authorizer.acls = found  # first, so that no subscriber of the metadata image can prevent it
             self._metadata.put_acls(found)
 
     # -- on the thread for ACLs ------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.authorization import cluster_acls
+from barnabas.broker.metadata_image import MetadataDelta
 from barnabas.coordination import acls
 from barnabas.coordination.metadata_store import MetadataStore, MetadataStoreUnavailableError
 from barnabas.coordination.subtrees import ensure_paths
@@ -194,5 +196,44 @@ def test_change_without_the_metadata_store_reports_an_error_and_keeps_the_acls(
         while topic(1) not in known:  # the watch fires
             await asyncio.sleep(0)
             known = {each.pattern for each in at_once(caller.broker.acls.find(AclFilter()))}
+
+    run_with_broker(tmp_path, scenario, **SETTINGS)
+
+
+def test_unforeseen_error_does_not_end_the_reading_of_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(caller: Caller) -> None:
+        await caller.broker.acls.create([AclBinding(topic(0), READ)])
+        read_pattern, failures = acls.read_pattern, []
+
+        def fail_once(tree: MetadataStore, pattern: ResourcePattern) -> Any:
+            if not failures:
+                failures.append(pattern)
+                raise RuntimeError
+            return read_pattern(tree, pattern)
+
+        monkeypatch.setattr(acls, "read_pattern", fail_once)
+        monkeypatch.setattr(cluster_acls, "AGAIN_S", 0)
+        await caller.in_tree(acls.remove, topic(0), lambda _entry: True)  # as another broker does
+        async with asyncio.timeout(30):
+            while len(caller.broker.authorizer.acls):  # noqa: ASYNC110 - the broker sets no event
+                await asyncio.sleep(0)
+        assert failures
+
+    run_with_broker(tmp_path, scenario, **SETTINGS)
+
+
+def test_failing_listener_does_not_keep_revoked_acls_in_force(tmp_path: Path) -> None:
+    async def scenario(caller: Caller) -> None:
+        binding = AclBinding(topic(0), READ)
+        await caller.broker.acls.create([binding])
+
+        def fail(_delta: MetadataDelta) -> None:
+            raise RuntimeError
+
+        subscribers = caller.broker._events._subscribers[MetadataDelta]
+        subscribers.insert(0, fail)
+        await caller.broker.acls.delete(AclFilter(*binding.pattern, *binding.entry))
+        subscribers.remove(fail)
+        assert len(caller.broker.authorizer.acls) == 0
 
     run_with_broker(tmp_path, scenario, **SETTINGS)
