@@ -40,6 +40,7 @@ from barnabas.coordination.subtrees import ensure_paths
 from barnabas.errors import ConfigurationError
 from barnabas.security.acls import (
     EVERYONE,
+    RESOURCE_NAME_BYTES_MAX,
     WILDCARD,
     AclBinding,
     AclEntry,
@@ -57,6 +58,8 @@ VERSION = 1
 """The version of the JSON, as in Kafka."""
 CHANGED_MAX = 100
 """The number of changed nodes in `/kafka-acl-changes`. A broker that has missed more changes reads all ACLs."""
+PATH_CHARACTERS_MAX = 3 * RESOURCE_NAME_BYTES_MAX + 100
+"""The maximum length of the path of a node: each byte of the name takes at most three characters."""
 NODE_BYTES_MAX = 500_000
 """The maximum size of a node in bytes. ZooKeeper's limit is 1 MiB for a whole request."""
 NODES_AT_ONCE = 500
@@ -117,7 +120,10 @@ def _changed_paths(data: bytes) -> list[str]:
         found = json.loads(data) if data else []
     except (ValueError, RecursionError):
         return []
-    return [str(each) for each in found[-CHANGED_MAX:]] if isinstance(found, list) else []
+    if not isinstance(found, list):
+        return []
+    # An empty path stands for a foreign value, so that the number of changes stays right and the node stays small.
+    return [each if isinstance(each, str) and len(each) <= PATH_CHARACTERS_MAX else "" for each in found[-CHANGED_MAX:]]
 
 
 def _note_change(tree: MetadataStore, path: str) -> StoreOperation:

@@ -87,6 +87,17 @@ def test_reader_of_changes_that_has_missed_some_reads_everything(tree: MetadataS
     assert acls.read_changes(tree).since(damaged) == [CLICKS]
 
 
+def test_foreign_values_among_the_changes_do_not_stay(tree: MetadataStore) -> None:
+    acls.add(tree, CLICKS, [READ])
+    before = acls.read_changes(tree)
+    tree.set(paths.ACL_CHANGES, json.dumps(["x" * 9_000, 7, ["y"]] * 30).encode())
+    acls.add(tree, LOGS, [READ])
+    changes = acls.read_changes(tree)
+    assert changes.since(before) is None
+    assert changes.since(changes._replace(number=changes.number - 1)) == [LOGS]
+    assert len(tree.get(paths.ACL_CHANGES).data) < 1_000
+
+
 def test_removal_returns_what_is_left_and_what_is_gone(tree: MetadataStore) -> None:
     acls.add(tree, CLICKS, [READ, WRITE])
     assert acls.remove(tree, CLICKS, lambda entry: entry.permission is Permission.DENY) == ((READ,), (WRITE,))
