@@ -39,6 +39,8 @@ RESULTS_MAX = 100
 WINDOWS_MAX = 50_000
 """The maximum number of windows of all results of a user, which limits their memory. The newest result stays anyway."""
 REPORTED_AGE_S_MAX = 15.0
+REPORTED_S_MAX = 0.1
+"""The time after which the list of audited topics is the earlier one."""
 SEARCH_S_MAX = 10.0
 
 log = logging.getLogger(__name__)
@@ -209,6 +211,9 @@ class Audits:
         self._is_closed = False
         self._reported: Cached[frozenset[str]] = Cached(self._read_reported, REPORTED_AGE_S_MAX, clock.monotonic)
 
+        self._reading: asyncio.Task[frozenset[str]] | None = None
+        self._known: frozenset[str] | None = None
+
     @property
     def has_tables(self) -> bool:
         return self._tables is not None
@@ -234,8 +239,16 @@ class Audits:
             await asyncio.wait([audit.task], timeout=seconds)
 
     async def reported_topics(self) -> frozenset[str]:
-        """Return the topics about which producers, mirrors or loads have reported."""
-        return await self._reported.get()
+        """Return the topics about which producers, mirrors or loads have reported.
+
+        If the reports take long to read, return the topics of an earlier call.
+        """
+        reading = self._reading = asyncio.create_task(self._reported.get())
+        reading.add_done_callback(lambda task: task.cancelled() or task.exception())
+        await asyncio.wait([reading], timeout=None if self._known is None else REPORTED_S_MAX)
+        if reading.done() or self._known is None:
+            self._known = await reading
+        return self._known
 
     async def neighbours(
         self, where: TopicPartition, window_ms: int, producer: Producer, missing: tuple[int, int]

@@ -12,6 +12,7 @@ from barnabas.audit.balance import Balance, WindowBalance
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.console import audits as module
 from barnabas.console.audits import AGE_S_MAX, RESULTS_MAX, AuditResult, Audits, TopicAudit
+from barnabas.console.cached import Cached
 from barnabas.errors import BarnabasError, UnavailableError
 
 RESULT = AuditResult(Balance([], [], 60_000), 0)
@@ -142,6 +143,28 @@ def test_results_with_many_windows_are_dropped_first(monkeypatch: pytest.MonkeyP
             audit.result = large
         stage.audits.ask("newest")
         assert list(stage.audits._audits) == ["older than the newest", "newest"]
+
+    run(test)
+
+
+def test_earlier_list_of_topics_is_shown_while_reports_take_long_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        stage = Stage(monkeypatch)
+        may_read, found = asyncio.Event(), ["clicks"]
+        may_read.set()
+
+        async def read() -> frozenset[str]:
+            await may_read.wait()
+            return frozenset(found)
+
+        monkeypatch.setattr(stage.audits, "_reported", Cached(read, 1.0, stage.clock.monotonic))
+        assert await stage.audits.reported_topics() == {"clicks"}
+        may_read.clear()
+        found.append("views")
+        stage.clock.now_s += 2
+        assert await stage.audits.reported_topics() == {"clicks"}
+        may_read.set()
+        assert await stage.audits.reported_topics() == {"clicks", "views"}
 
     run(test)
 
