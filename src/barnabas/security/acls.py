@@ -355,11 +355,3 @@ class AclFilter(NamedTuple):
         if self.name is None:
             return True
         return pattern.matches(self.name) if self.pattern_type is PatternType.MATCH else self.name == pattern.name
-
-    def names_one_pattern(self) -> ResourcePattern | None:
-        """Return the only pattern that the filter can match; None if it can match several."""
-        if self.name is None or self.type is ResourceType.ANY:
-            return None
-        if self.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
-            return None
-        return ResourcePattern(self.type, self.name, self.pattern_type)

@@ -92,9 +92,3 @@ def test_filters_match_the_entry() -> None:
     assert not AclFilter(operation=Operation.WRITE).matches(binding())
     assert not AclFilter(permission=Permission.DENY).matches(binding())
     assert AclFilter(operation=Operation(77)).has_unknown
-
-
-def test_a_filter_may_name_one_pattern() -> None:
-    assert AclFilter(ResourceType.TOPIC, "clicks", PatternType.LITERAL).names_one_pattern() == CLICKS
-    assert AclFilter(ResourceType.TOPIC, "clicks").names_one_pattern() is None
-    assert AclFilter(ResourceType.TOPIC, None, PatternType.LITERAL).names_one_pattern() is None

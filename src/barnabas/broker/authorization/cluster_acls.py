@@ -147,10 +147,9 @@ class ClusterAcls:
 
         :raises CoordinationError: the metadata store is unreachable. Some ACLs may have been deleted.
         """
+        await self.read_changes()  # another broker may have created a matching ACL a moment ago
         found = await self._scheduler.finish(self.find(acl_filter))
         patterns = list(dict.fromkeys(each.pattern for each in found))
-        if (only := acl_filter.names_one_pattern()) is not None and only not in patterns:
-            patterns.append(only)  # another broker may have created it a moment ago
         deleted: list[AclBinding] = []
         for portion in _portions(patterns):
             deleted += await self._change(self._remove, portion, acl_filter)

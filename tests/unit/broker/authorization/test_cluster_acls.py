@@ -237,3 +237,19 @@ def test_failing_listener_does_not_keep_revoked_acls_in_force(tmp_path: Path) ->
         assert len(caller.broker.authorizer.acls) == 0
 
     run_with_broker(tmp_path, scenario, **SETTINGS)
+
+
+def test_deletion_finds_what_another_broker_has_just_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(caller: Caller) -> None:
+        caller.broker.acls._is_due = asyncio.Event()  # the watch schedules no read
+        await caller.in_tree(acls.add, topic(0), [READ])
+        assert await caller.broker.acls.delete(AclFilter(principal="User:alice")) == [AclBinding(topic(0), READ)]
+
+        def fail(*_arguments: Any) -> Any:
+            raise MetadataStoreUnavailableError("no server is reachable")
+
+        monkeypatch.setattr(acls, "read_changes", fail)
+        with pytest.raises(MetadataStoreUnavailableError):
+            await caller.broker.acls.delete(AclFilter(principal="User:alice"))
+
+    run_with_broker(tmp_path, scenario, **SETTINGS)
