@@ -209,9 +209,10 @@ SCRIPTS = {
     "exporters": "exporters_suite.py",
     "security": "security_suite.py",
     "authorization": "authorization_suite.py",
+    "console": "console_suite.py",
 }
 """The suites that have a separate program: Prometheus with dashboards and alerts, exporters for Kafka, clients that
-authenticate, and tools with brokers that enforce ACLs."""
+authenticate, tools with brokers that enforce ACLs, and the console in a browser."""
 
 
 def main() -> int:

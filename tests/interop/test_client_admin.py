@@ -19,6 +19,17 @@ def admin(broker):
         yield made
 
 
+def test_offsets_of_many_groups_are_read_together(broker):
+    with barnabas.Admin(broker.bootstrap) as admin:
+        admin.create_topic("of-groups", 2)
+        groups = [f"of-groups-{number}" for number in range(150)]
+        for number, group in enumerate(groups):
+            admin.set_group_offsets(group, {("of-groups", number % 2): 0})
+        found = admin.offsets_of_groups([*groups, "absent"])
+        assert found.pop("absent", {}) == {}
+        assert found == {group: admin.group_offsets(group) for group in groups}
+
+
 def test_topics_are_created_described_and_deleted(broker, admin):
     admin.create_topic("b", partitions=2)
     admin.create_topic("a", config={"retention.ms": "1000"})

@@ -6,13 +6,15 @@ import contextlib
 import http.client
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 
 import barnabas as client
+from barnabas.console.sessions import SESSIONS_OF_USER_MAX
 from tests.support.broker_process import BrokerProcess
 from tests.support.console_process import Console, running_console
 from tests.support.reading import TIMEOUT_S, wait_until
@@ -100,10 +102,31 @@ def test_hostile_records_are_text(console: Console) -> None:
         assert headers["content-length"] == str(len(value or b""))
 
 
+def test_pages_say_that_no_broker_answers(make_broker: Callable[..., BrokerProcess]) -> None:
+    broker = make_broker()
+    with client.Admin(broker.bootstrap) as admin:
+        admin.create_topic("clicks")
+    with running_console(broker.bootstrap) as console:
+        console.page("/")
+        connection = http.client.HTTPConnection("127.0.0.1", console.port, timeout=TIMEOUT_S)
+        with contextlib.closing(connection):
+            connection.request("GET", "/records/live?topic=clicks")
+            response = connection.getresponse()
+            response.readline()
+            broker.kill()
+            assert b"event: problem" in response.read()
+        status, text, _ = console.get("/overview/figures", hx_request="true")
+        assert (status, "<" in text) == (502, False)
+        status, text, _ = console.get("/")
+        assert (status, "tries again" in text) == (502, True)
+        broker.restart()
+        wait_until(lambda: console.get("/")[0] == 200, "the overview is back")
+
+
 def test_records_are_found_by_their_content(console: Console) -> None:
-    assert "1 records" in console.page("/records?topic=clicks&from=beginning&path=user.id&equals=7")
-    assert "1 records" in console.page("/records?topic=clicks&from=beginning&key=k3")
-    assert "0 records" in console.page("/records?topic=clicks&from=beginning&value=nowhere")
+    assert "1 record," in console.page("/records?topic=clicks&from=beginning&path=user.id&equals=7")
+    assert "1 record," in console.page("/records?topic=clicks&from=beginning&key=k3")
+    assert "0 records," in console.page("/records?topic=clicks&from=beginning&value=nowhere")
     assert "barnabas consume clicks" in console.page("/records?topic=clicks&partition=0&from=offset&offset=2")
 
 
@@ -211,6 +234,52 @@ def test_users_sign_in_and_out(tmp_path: Path) -> None:
             assert PASSWORD not in console.page("/", cookie=session)
             assert console.post("/sign-out", {}, cookie=session)[0] == 303
             assert console.get("/", cookie=session)[0] == 303
+            status, _, headers = console.get("/topics", cookie=session, hx_request="true")
+            assert (status, headers["hx-redirect"]) == (401, "/sign-in")
+            assert console.get("/group/lag.json?name=x", cookie=session, accept="application/json")[0] == 401
+            events = console.page("/records/live?topic=x", cookie=session, accept="text/event-stream")
+            assert events.startswith("event: ended")
+
+
+def test_live_page_ends_with_its_session(tmp_path: Path) -> None:
+    with secured_broker(tmp_path) as broker, client.Admin(**broker.client("SASL_PLAINTEXT")) as admin:
+        admin.create_topic("clicks")
+        settings = ["-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=SCRAM-SHA-256"]
+        with running_console(broker.address("SASL_PLAINTEXT"), *settings) as console:
+            _, _, headers = console.post("/sign-in", {"user": USER, "password": PASSWORD})
+            session = headers["set-cookie"].split(";")[0]
+            connection = http.client.HTTPConnection("127.0.0.1", console.port, timeout=TIMEOUT_S)
+            with contextlib.closing(connection):
+                connection.request("GET", "/records/live?topic=clicks", headers={"cookie": session})
+                response = connection.getresponse()
+                response.readline()
+                console.post("/sign-out", {}, cookie=session)
+                assert b"event: ended" in response.read()
+
+
+def test_sixth_session_of_a_user_ends_the_first(tmp_path: Path) -> None:
+    with secured_broker(tmp_path) as broker:
+        settings = ["-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=SCRAM-SHA-256"]
+        with running_console(broker.address("SASL_PLAINTEXT"), *settings) as console:
+            cookies = []
+            for _ in range(SESSIONS_OF_USER_MAX + 1):
+                _, _, headers = console.post("/sign-in", {"user": USER, "password": PASSWORD})
+                cookies.append(headers["set-cookie"].split(";")[0])
+            assert [console.get("/", cookie=each)[0] for each in cookies[:2]] == [303, 200]
+
+
+def test_many_wrong_passwords_wait(tmp_path: Path) -> None:
+    with secured_broker(tmp_path) as broker:
+        settings = ["-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=SCRAM-SHA-256"]
+        with running_console(broker.address("SASL_PLAINTEXT"), *settings) as console:
+
+            def attempt(number: int) -> int:
+                return console.post("/sign-in", {"user": USER, "password": f"wrong {number}"})[0]
+
+            with ThreadPoolExecutor(20) as threads:
+                answers = list(threads.map(attempt, range(20)))
+            assert set(answers) == {403, 503}
+            assert console.post("/sign-in", {"user": USER, "password": PASSWORD})[0] == 303
 
 
 FIRST = '{"type": "record", "name": "Click", "fields": [{"name": "page", "type": "string"}]}'

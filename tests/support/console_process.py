@@ -1,4 +1,4 @@
-"""A console as a process, and requests to it."""
+"""A console in a process of its own."""
 
 from __future__ import annotations
 
@@ -13,25 +13,32 @@ from urllib.parse import urlencode
 from tests.support.ports import free_port
 from tests.support.reading import TIMEOUT_S
 
+Answer = tuple[int, str, http.client.HTTPMessage]
+
 
 @dataclass
 class Console:
     """A running console."""
 
     port: int
+    pid: int
 
-    def get(self, path: str, **headers: str) -> tuple[int, str, http.client.HTTPMessage]:
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def get(self, path: str, **headers: str) -> Answer:
         return self.ask("GET", path, None, **headers)
 
-    def ask(self, method: str, path: str, body: str | None, **headers: str) -> tuple[int, str, http.client.HTTPMessage]:
+    def ask(self, method: str, path: str, body: str | None, **headers: str) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
         with contextlib.closing(connection):
             connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
             response = connection.getresponse()
             return response.status, response.read().decode(), response.headers
 
-    def post(self, path: str, fields: dict[str, str], **headers: str) -> tuple[int, str, http.client.HTTPMessage]:
-        own = {"origin": f"http://127.0.0.1:{self.port}", "content_type": "application/x-www-form-urlencoded"}
+    def post(self, path: str, fields: dict[str, str], **headers: str) -> Answer:
+        own = {"origin": self.url, "content_type": "application/x-www-form-urlencoded"}
         return self.ask("POST", path, urlencode(fields), **{**own, **headers})
 
     def page(self, path: str, **headers: str) -> str:
@@ -42,13 +49,14 @@ class Console:
 
 @contextlib.contextmanager
 def running_console(bootstrap: str, *options: str) -> Iterator[Console]:
+    """Run a console until the block ends."""
     port = free_port()
     command = [sys.executable, "-m", "barnabas.cli.main", "console", "-b", bootstrap, "--port", str(port), *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout
         assert process.stdout.readline() == f"ready http://127.0.0.1:{port}/\n"
-        yield Console(port)
+        yield Console(port, process.pid)
     finally:
         process.terminate()
         assert process.wait(TIMEOUT_S) == 0

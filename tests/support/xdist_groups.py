@@ -19,6 +19,9 @@ that runs side by side, by far, if they were one; they wait much and compute lit
 JAVA = "Java programs"
 """Those of other people's clients and tools."""
 
-SYSTEMS = (SPARK, SPARK_PROGRAMS, FAULTS, CLUSTERS, ZOOKEEPER, JAVA)
+BROWSER = "browser"
+"""The tests of the console in a real browser."""
+
+SYSTEMS = (SPARK, SPARK_PROGRAMS, FAULTS, CLUSTERS, ZOOKEEPER, JAVA, BROWSER)
 """What `make system` runs, and `make test` does not: systems of several programs, Java's among them. The longest first:
 none of these is left for the end, when the other processes have nothing to do."""

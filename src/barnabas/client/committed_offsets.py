@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 
 from barnabas.client.cluster import OFFSET_COMMIT_VERSION_MAX, Cluster
 from barnabas.client.offset_requests import missing_in_response
 from barnabas.client.permissions import Need
-from barnabas.errors import ApiError
+from barnabas.errors import ApiError, BarnabasError, UnsupportedVersionError
 from barnabas.model import NO_OFFSET, OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -17,12 +18,17 @@ from barnabas.protocol.messages.offset_commit import (
 )
 from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
 
 OFFSET_FETCH_VERSION_MAX = 7
 """The last version of OffsetFetch with a single group in a request."""
+OFFSET_FETCH_OF_GROUPS_VERSIONS = (8, 9)
+"""The versions of OffsetFetch with several groups in a request, and with the names of topics."""
+GROUPS_PER_REQUEST = 100
+REQUESTS_AT_ONCE = 20
 
 
 async def committed_offsets(
@@ -75,6 +81,81 @@ async def committed_offsets(
     what = f"cannot fetch the committed offsets of group {group!r}"
     needs = (cluster.need_of_group(group),)
     return await cluster.retrying(attempt, what=what, timeout_s=timeout_s, group=group, needs=needs)
+
+
+async def offsets_of_groups(
+    cluster: Cluster, groups: Iterable[str]
+) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+    """Return the committed offsets of many groups, without the groups and partitions whose offsets are not available.
+
+    The coordinators receive one request for many groups; before Kafka 3.0, one for each group.
+    """
+    at_once = asyncio.Semaphore(REQUESTS_AT_ONCE)
+    found: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+
+    async def find(group: str) -> tuple[str, tuple[str, int] | None]:
+        async with at_once:
+            try:
+                node = await cluster.coordinator(group)
+            except BarnabasError:
+                return group, None
+            return group, (node.host, node.port)
+
+    async def fetch(address: tuple[str, int], names: Sequence[str]) -> None:
+        async with at_once:
+            try:
+                found.update(await _offsets_at(cluster, address, names))
+            except UnsupportedVersionError:
+                for name in names:
+                    try:
+                        found[name] = await committed_offsets(cluster, name, None)
+                    except BarnabasError:
+                        continue
+            except BarnabasError:
+                for name in names:
+                    cluster.forget_coordinator(name)
+
+    at_coordinator: dict[tuple[str, int], list[str]] = {}
+    for group, address in await asyncio.gather(*map(find, groups)):
+        if address is not None:
+            at_coordinator.setdefault(address, []).append(group)
+    await asyncio.gather(
+        *(
+            fetch(address, names[start : start + GROUPS_PER_REQUEST])
+            for address, names in at_coordinator.items()
+            for start in range(0, len(names), GROUPS_PER_REQUEST)
+        )
+    )
+    return found
+
+
+async def _offsets_at(
+    cluster: Cluster, address: tuple[str, int], groups: Sequence[str]
+) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+    """Return the offsets of groups with the same coordinator.
+
+    :raises UnsupportedVersionError: the coordinator is older than Kafka 3.0.
+    """
+    channel = await cluster.connect(address, "coordinator")
+    first, last = OFFSET_FETCH_OF_GROUPS_VERSIONS
+    if channel.version_for(OffsetFetchRequest) < first:
+        raise UnsupportedVersionError("OffsetFetch with several groups")
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups])
+    response: OffsetFetchResponse = await cluster.ask(channel, request, version_max=last)
+    found: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+    for group in response.groups:
+        if group.error_code:
+            cluster.forget_coordinator(group.group_id)
+            continue
+        found[group.group_id] = {
+            TopicPartition(topic.name, each.partition_index): OffsetAndMetadata(
+                each.committed_offset, each.metadata or "", each.committed_leader_epoch
+            )
+            for topic in group.topics
+            for each in topic.partitions
+            if not each.error_code and each.committed_offset != NO_OFFSET
+        }
+    return found
 
 
 async def commit_offsets(

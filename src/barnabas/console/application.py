@@ -7,12 +7,14 @@ import logging
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from barnabas.console.context import FOLDER, Console
+from barnabas.console.context import FOLDER, Console, is_from_script
 from barnabas.console.pages import completeness, group, groups, overview, records, schemas, security, topic, topics
+
+DEFECT = "The console has a defect; see its log."
 
 log = logging.getLogger(__name__)
 
@@ -20,13 +22,15 @@ log = logging.getLogger(__name__)
 def new_application(console: Console) -> Starlette:
     """Return the application with all routes."""
 
-    def on_refused(_request: Request, error: Exception) -> Response:
+    def on_refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return console.render("error.html", error.status_code, title="Error", text=str(error.detail))
+        if is_from_script(request):
+            return PlainTextResponse(str(error.detail), error.status_code)
+        return console.render("error.html", error.status_code, title="Error", text=str(error.detail), tries_again=False)
 
     def on_unexpected(_request: Request, error: Exception) -> Response:
         log.error("a page failed: %r; the user gets an error page", error, exc_info=error)
-        return console.render("error.html", 500, title="Error", text="The console has a defect; see its log.")
+        return console.render("error.html", 500, title="Error", text=DEFECT, tries_again=False)
 
     return Starlette(
         routes=[

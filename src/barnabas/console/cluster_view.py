@@ -17,17 +17,20 @@ from barnabas.clock import Clock
 from barnabas.console.cached import Cached
 from barnabas.console.history import History
 from barnabas.errors import BarnabasError
-from barnabas.model import TopicPartition
+from barnabas.model import OffsetAndMetadata, TopicPartition
 
 T = TypeVar("T")
 
 AGE_S_MAX = 2.0
 """The maximum age of what a page shows, in seconds."""
 SAMPLE_S = 5.0
-CALL_S_MAX = 15.0
+BEGINS_S = 60.0
+"""The interval between two reads of the log start offsets, which change rarely."""
+SAMPLED_SHARE_MAX = 0.1
+"""The maximum share of the time in which a view samples: a large cluster is sampled less often."""
+CALL_S_MAX = 10.0
 """The time after which a page shows an error instead of waiting for the brokers."""
 SAMPLED_GROUPS_MAX = 500
-GROUPS_AT_ONCE = 20
 
 log = logging.getLogger(__name__)
 
@@ -65,9 +68,11 @@ class ClusterView:
         self._topics = Cached(self._fetch_topics, AGE_S_MAX, clock.monotonic)
         self._groups = Cached(self.admin.list_groups, AGE_S_MAX, clock.monotonic)
         self._sizes = Cached(self._fetch_sizes, 10 * AGE_S_MAX, clock.monotonic)
+        self._newest_sizes: Mapping[str, int] = {}
         self.ends = History()
         self.lags = History()
         self._begins: dict[str, int] = {}
+        self._begins_at_s: float | None = None
         self._sampling: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -106,8 +111,7 @@ class ClusterView:
 
     async def rows(self) -> list[TopicRow]:
         """Return the list of topics."""
-        topics, sizes = await self.topics(), await self.within(self._sizes.get())
-        return [self._row(topic, sizes) for topic in topics.values()]
+        return [self._row(topic, self._newest_sizes) for topic in (await self.topics()).values()]
 
     def _row(self, topic: TopicDescription, sizes: Mapping[str, int]) -> TopicRow:
         parts, end, begin = topic.partitions, self.ends.newest(topic.name), self._begins.get(topic.name)
@@ -140,35 +144,33 @@ class ClusterView:
 
     async def _sample_on(self) -> None:
         while True:
+            started_s = self._clock.monotonic()
             try:
-                async with asyncio.timeout(CALL_S_MAX):
+                async with asyncio.timeout(6 * CALL_S_MAX):
                     await self.sample()
             except (BarnabasError, TimeoutError) as error:
                 log.info("cannot sample the offsets: %s; trying again", error or "the brokers did not answer")
-            await asyncio.sleep(SAMPLE_S)
+            took_s = self._clock.monotonic() - started_s
+            await asyncio.sleep(max(SAMPLE_S, took_s / SAMPLED_SHARE_MAX) - took_s)
 
     async def sample(self) -> None:
-        """Read the end offsets of all topics, and the lag of the groups."""
+        """Read the sizes and the end offsets of all topics, and the lag of the groups."""
         topics = await self._topics.get()
+        self._newest_sizes = await self._sizes.get()
         places = [TopicPartition(name, each.partition) for name, topic in topics.items() for each in topic.partitions]
-        ends, begins = await asyncio.gather(self.admin.end_offsets(places), self.admin.beginning_offsets(places))
+        ends = await self.admin.end_offsets(places)
         now_s = self._clock.time_ms() / 1000
-        self._begins = _by_topic(begins)
+        if self._begins_at_s is None or now_s - self._begins_at_s >= BEGINS_S or len(self._begins) != len(topics):
+            self._begins = _by_topic(await self.admin.beginning_offsets(places))
+            self._begins_at_s = now_s
         self.ends.note(now_s, _by_topic(ends))
-        groups = (await self._groups.get())[:SAMPLED_GROUPS_MAX]
-        lags: dict[str, float] = {}
-        for start in range(0, len(groups), GROUPS_AT_ONCE):
-            portion = groups[start : start + GROUPS_AT_ONCE]
-            found = await asyncio.gather(*(self._lag_of(each.group, ends) for each in portion))
-            lags |= {group: lag for group, lag in found if lag is not None}
-        self.lags.note(now_s, lags)
+        groups = [each.group for each in (await self._groups.get())[:SAMPLED_GROUPS_MAX]]
+        committed = await self.admin.offsets_of_groups(groups)
+        self.lags.note(now_s, {group: _lag(offsets, ends) for group, offsets in committed.items()})
 
-    async def _lag_of(self, group: str, ends: Mapping[TopicPartition, int]) -> tuple[str, int | None]:
-        try:
-            offsets = await self.admin.group_offsets(group)
-        except BarnabasError:
-            return group, None
-        return group, sum(max(0, ends[where] - each.offset) for where, each in offsets.items() if where in ends)
+
+def _lag(offsets: Mapping[TopicPartition, OffsetAndMetadata], ends: Mapping[TopicPartition, int]) -> int:
+    return sum(max(0, ends[where] - each.offset) for where, each in offsets.items() if where in ends)
 
 
 def _by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, int]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hmac
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 
 from barnabas.console.config import ConsoleConfig
 from barnabas.console.formats import FILTERS
@@ -25,9 +27,26 @@ LIVE_PAGES_MAX = 100
 FORM_BYTES_MAX = 2 * 1024 * 1024
 """The maximum size of a form. A record that the console produces is at most 1 MiB."""
 
+SIGN_INS_AT_ONCE = 20
+SIGN_INS_OF_ADDRESS_AT_ONCE = 5
+REFUSED_S = 1.0
+"""The time for which a wrong password holds up the next attempts from the same address."""
+ENDED = "your session has ended; sign in again"
+
 log = logging.getLogger(__name__)
 
 Page = Callable[["Context"], Awaitable[Response]]
+
+
+def is_partial(request: Request) -> bool:
+    """Return whether a script asks for a part of a page."""
+    return bool(request.headers.get("hx-request") == "true")
+
+
+def is_from_script(request: Request) -> bool:
+    """Return whether a script has sent a request: for a part of a page, for the values of a chart, or for records."""
+    accepted = request.headers.get("accept", "")
+    return is_partial(request) or accepted in ("application/json", "text/event-stream")
 
 
 class Context:
@@ -47,7 +66,12 @@ class Context:
     @property
     def is_partial(self) -> bool:
         """True if a script asks for a part of the page."""
-        return bool(self.request.headers.get("hx-request") == "true")
+        return is_partial(self.request)
+
+    @property
+    def has_ended(self) -> bool:
+        """True if the session has ended since the request."""
+        return self.console.sessions.find(self.session.id) is None
 
     def query(self, name: str, default: str = "") -> str:
         """Return a parameter of the query."""
@@ -101,6 +125,26 @@ class LivePages:
         self._count -= 1
 
 
+class SignIns:
+    """Limits the attempts to sign in that wait for the brokers. A wrong password holds its place for a moment."""
+
+    def __init__(self) -> None:
+        self._waiting: list[str] = []
+
+    def admits(self, address: str) -> bool:
+        """Return whether another attempt from an address may begin."""
+        return len(self._waiting) < SIGN_INS_AT_ONCE and self._waiting.count(address) < SIGN_INS_OF_ADDRESS_AT_ONCE
+
+    @contextlib.contextmanager
+    def attempt(self, address: str) -> Iterator[None]:
+        """Count an attempt until the block ends."""
+        self._waiting.append(address)
+        try:
+            yield
+        finally:
+            self._waiting.remove(address)
+
+
 class Console:
     """The console: its sessions, and its templates."""
 
@@ -108,6 +152,8 @@ class Console:
         self.config = config
         self.sessions = sessions
         self.live_pages = LivePages()
+        self._sign_ins = SignIns()
+        self._beginning = asyncio.Lock()
         self._of_everybody: Session | None = None
         self._templates = Environment(
             loader=FileSystemLoader(FOLDER / "templates"),
@@ -137,11 +183,11 @@ class Console:
         """
         if self.config.signs_in:
             return self.sessions.find(request.cookies.get(COOKIE, ""))
-        found = None if self._of_everybody is None else self.sessions.find(self._of_everybody.id)
-        if found is None:
-            settings = {**self.config.settings, "bootstrap.servers": self.config.bootstrap}
-            found = self._of_everybody = await self.sessions.begin("", settings, self._schemas({}))
-        return found
+        async with self._beginning:
+            if self._of_everybody is None:
+                settings = {**self.config.settings, "bootstrap.servers": self.config.bootstrap}
+                self._of_everybody = await self.sessions.begin("", settings, self._schemas({}), ends=False)
+        return self._of_everybody
 
     def _schemas(self, login: Mapping[str, str]) -> Schemas | None:
         """Return the registry as a user sees it; None without a registry."""
@@ -164,25 +210,29 @@ class Console:
         """Return what serves a page to signed-in users."""
 
         async def handle(request: Request) -> Response:
+            session = None
             try:
                 session = await self.session_of(request)
                 if session is None:
-                    return RedirectResponse("/sign-in", 303)
+                    return _to_sign_in(request)
                 return await page(Context(request, session, self))
             except (BarnabasError, TimeoutError) as error:
-                return self._failure(error)
+                return self._failure(request, session, error)
 
         return handle
 
-    def _failure(self, error: BarnabasError | TimeoutError) -> Response:
+    def _failure(self, request: Request, session: Session | None, error: BarnabasError | TimeoutError) -> Response:
         code = error.code if isinstance(error, ApiError) else None
         status = 502
         if code is not None and code.name.endswith("AUTHORIZATION_FAILED"):
             status = 403
         elif code in {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND}:
             status = 404
-        text = "the brokers did not answer in time" if isinstance(error, TimeoutError) else str(error)
-        return self.render("error.html", status, title="Error", text=text)
+        text = text_of(error)
+        if is_from_script(request):
+            return PlainTextResponse(text, status)
+        tries_again = status == 502 and request.method == "GET"
+        return self.render("error.html", status, session, title="Error", text=text, tries_again=tries_again)
 
     # -- sign in and out ---------------------------------------------------------------------------------------
 
@@ -194,11 +244,20 @@ class Console:
             return self.render("sign_in.html", error="", user="")
         form = await self.fields_of(request)
         user, password = form.get("user", ""), form.get("password", "")
+        address = "" if request.client is None else request.client.host
+        if not self._sign_ins.admits(address):
+            return self.render("sign_in.html", 503, error="Too many users sign in now. Try again later.", user=user)
+        with self._sign_ins.attempt(address):
+            return await self._signed_in(user, password)
+
+    async def _signed_in(self, user: str, password: str) -> Response:
+        """Return the response to a name and a password."""
         settings = {**self.config.settings_of(user, password), "bootstrap.servers": self.config.bootstrap}
         try:
             schemas = self._schemas({"username": user, "password": password})
             session = await self.sessions.begin(user, settings, schemas)
         except AuthenticationError:
+            await asyncio.sleep(REFUSED_S)
             return self.render("sign_in.html", 403, error="The brokers reject this user name or password.", user=user)
         except (BarnabasError, TimeoutError):
             log.warning("cannot sign in a user: no broker answers at %s", self.config.bootstrap)
@@ -226,3 +285,16 @@ class Console:
     async def close(self) -> None:
         """End all sessions."""
         await self.sessions.close()
+
+
+def text_of(error: BarnabasError | TimeoutError) -> str:
+    return str(error) if isinstance(error, BarnabasError) else "the brokers did not answer in time"
+
+
+def _to_sign_in(request: Request) -> Response:
+    """Return the response to a request without a session."""
+    if request.headers.get("accept") == "text/event-stream":
+        return Response(f"event: ended\ndata: {ENDED}\n\n", media_type="text/event-stream")
+    if is_from_script(request):
+        return PlainTextResponse(ENDED, 401, {"hx-redirect": "/sign-in"})
+    return RedirectResponse("/sign-in", 303)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from barnabas.client.consumer.async_consumer import AsyncConsumer
@@ -19,6 +20,8 @@ SCANNED_MAX = 200_000
 SEARCH_S_MAX = 5.0
 POLL_S = 0.5
 POLLED_MAX = 2_000
+LITTLE_MEMORY = {"fetch.max.bytes": str(8 * 1024 * 1024)}
+"""The settings of consumers. A response contains at least one batch, so that larger batches still arrive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +67,36 @@ class Found:
     is_complete: bool
 
 
+class _Kept:
+    """The records that a search returns: the newest or the oldest of those that match.
+
+    Only these records stay in memory, however many match.
+    """
+
+    def __init__(self, limit: int, *, newest: bool) -> None:
+        self._limit = limit
+        self._sign = 1 if newest else -1
+        self._heap: list[tuple[tuple[int, int, int], Any]] = []
+
+    def add(self, record: Any) -> None:
+        place = tuple(self._sign * each for each in (record.timestamp_ms, record.partition, record.offset))
+        if len(self._heap) < self._limit:
+            heapq.heappush(self._heap, (place, record))
+        elif place > self._heap[0][0]:
+            heapq.heapreplace(self._heap, (place, record))
+
+    def records(self) -> list[Any]:
+        """Return the records: the newest first, or the oldest first."""
+        return [record for _place, record in sorted(self._heap, key=itemgetter(0), reverse=True)]
+
+
+def reader(view: ClusterView, **settings: Any) -> AsyncConsumer:
+    """Return a consumer without a group, which needs little memory for records that it has fetched."""
+    return AsyncConsumer({**LITTLE_MEMORY, **view.settings}, enable_auto_commit=False, **settings)
+
+
 async def search(
     view: ClusterView,
-    settings: Mapping[str, str],
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
     wanted: Filter,
@@ -80,10 +110,11 @@ async def search(
     :param limit: the maximum number of records. With `newest_first`, the newest of all that match.
     """
     left = {where for where, start in starts.items() if start < ends[where]}
-    matched: dict[TopicPartition, list[Any]] = {where: [] for where in left}
+    kept = _Kept(limit, newest=newest_first)
+    matched = dict.fromkeys(left, 0)
     scanned = 0
     until_s = clock.monotonic() + SEARCH_S_MAX
-    async with AsyncConsumer(dict(settings), auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
+    async with reader(view, auto_offset_reset="earliest") as consumer:
         if left:
             consumer.assign(sorted(left))
             for where in left:
@@ -94,16 +125,11 @@ async def search(
                 if starts[where] <= record.offset < ends[where]:
                     scanned += 1
                     if wanted.matches(record):
-                        matched[where].append(record)
+                        kept.add(record)
+                        matched[where] += 1
             for where in list(left):
-                has_enough = not newest_first and len(matched[where]) >= limit
+                has_enough = not newest_first and matched[where] >= limit
                 if has_enough or await consumer.position(where) >= ends[where]:
                     left.discard(where)
                     consumer.pause(where)
-    order = heapq.nlargest if newest_first else heapq.nsmallest
-    records = order(limit, (record for each in matched.values() for record in each), key=_time_of)
-    return Found(records, scanned, is_complete=not left)
-
-
-def _time_of(record: Any) -> tuple[int, int, int]:
-    return record.timestamp_ms, record.partition, record.offset
+    return Found(kept.records(), scanned, is_complete=not left)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ from barnabas.console.schemas import Schemas
 SESSION_S_MAX = 8 * 3600.0
 SESSIONS_MAX = 50
 """The maximum number of sessions. Above it, the oldest session ends."""
+SESSIONS_OF_USER_MAX = 5
+"""The maximum number of sessions of one user. Above it, the oldest session of this user ends."""
 ID_BYTES = 32
 
 
@@ -59,9 +62,12 @@ class Sessions:
         found = next((each for each in self._sessions.values() if hmac.compare_digest(each.id, session_id)), None)
         return None if found is None or self._now_s() >= found.ends_s else found
 
-    async def begin(self, user: str, settings: Mapping[str, str], schemas: Schemas | None = None) -> Session:
+    async def begin(
+        self, user: str, settings: Mapping[str, str], schemas: Schemas | None = None, *, ends: bool = True
+    ) -> Session:
         """Sign in: connect to the brokers with the credentials of a user.
 
+        :param ends: False for a session that lasts as long as the console.
         :raises BarnabasError: the credentials are wrong, or no broker can be reached.
         """
         view = self._new_view(settings)
@@ -71,7 +77,11 @@ class Sessions:
             await view.close()
             raise
         await self.end_old()
-        ends_s, audits = self._now_s() + SESSION_S_MAX, self._new_audits(settings)
+        of_user = [each for each in self._sessions.values() if each.user == user]
+        for each in of_user[: max(0, len(of_user) - SESSIONS_OF_USER_MAX + 1)]:
+            await self.end(each)
+        ends_s = self._now_s() + SESSION_S_MAX if ends else math.inf
+        audits = self._new_audits(settings)
         session = Session(self._new_id(), self._new_id(), user, view, ends_s, audits, schemas)
         self._sessions[session.id] = session
         return session

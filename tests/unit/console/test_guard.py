@@ -65,3 +65,9 @@ def test_all_responses_have_the_headers() -> None:
         assert "unsafe" not in policy
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["cache-control"] == "no-store"
+
+
+def test_browsers_send_the_origin_of_forms() -> None:
+    # With no-referrer, browsers send `Origin: null`, and the console would refuse all of its own forms.
+    _, headers = status_of("GET", {"host": "localhost:8082"})
+    assert headers["referrer-policy"] == "same-origin"

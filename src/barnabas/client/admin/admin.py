@@ -296,6 +296,13 @@ class Admin:
         """Return all committed offsets of a group, by partition."""
         return self._thread.call(self._operations.group_offsets(group))
 
+    def offsets_of_groups(self, groups: Iterable[str]) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+        """Return the committed offsets of many groups, by group and partition, with one request per coordinator.
+
+        The result lacks the groups and partitions whose offsets are not available, for example without permission.
+        """
+        return self._thread.call(self._operations.offsets_of_groups(list(groups)))
+
     def set_group_offsets(self, group: str, offsets: Mapping[tuple[str, int], OffsetAndMetadata | int]) -> None:
         """Commit offsets for a group without active members.
 

@@ -221,6 +221,11 @@ class AdminOperations:
 
         return await self._run(committed_offsets(self._cluster, group, None))
 
+    async def offsets_of_groups(self, groups: Iterable[str]) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+        from barnabas.client.committed_offsets import offsets_of_groups
+
+        return await self._run(offsets_of_groups(self._cluster, list(groups)))
+
     async def set_group_offsets(self, group: str, offsets: Mapping[tuple[str, int], OffsetAndMetadata | int]) -> None:
         from barnabas.client.committed_offsets import commit_offsets
 

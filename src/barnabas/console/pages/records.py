@@ -12,14 +12,14 @@ from urllib.parse import urlencode
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from barnabas.client.consumer.async_consumer import AsyncConsumer
 from barnabas.client.producer.async_producer import AsyncProducer
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.console.context import LIVE_PAGES_MAX, Context
+from barnabas.console.context import ENDED, LIVE_PAGES_MAX, Context, text_of
 from barnabas.console.formats import time_of
 from barnabas.console.pages.fields import time_in_ms, whole_number
-from barnabas.console.record_search import RECORDS_MAX, Filter, search
+from barnabas.console.record_search import RECORDS_MAX, Filter, reader, search
 from barnabas.console.record_text import shown, visible
+from barnabas.errors import BarnabasError
 from barnabas.model import TopicPartition
 
 DEFAULT_LIMIT = 50
@@ -27,7 +27,8 @@ FROM_END, FROM_BEGINNING, FROM_OFFSET, FROM_TIME = "end", "beginning", "offset",
 FIELDS = ("partition", "offset", "time", "key", "value", "header", "path", "equals")
 LIVE_RECORDS_PER_S = 20
 LIVE_CHARACTERS_MAX = 300
-WHOLE_CHARACTERS_MAX = 1_000_000
+WHOLE_CHARACTERS_MAX = 200_000
+TOO_MANY_LIVE_PAGES = f"the console serves at most {LIVE_PAGES_MAX} live pages; close one and try again"
 
 
 async def records(context: Context) -> Response:
@@ -44,9 +45,7 @@ async def records(context: Context) -> Response:
     wanted = Filter(fields["key"], fields["value"], fields["header"], fields["path"], fields["equals"])
     newest_first = fields["from"] == FROM_END
     starts = await _starts(context, fields, begins, ends, limit, is_filtered=not wanted.is_empty)
-    found = await search(
-        context.view, context.view.settings, starts, ends, wanted, limit, SYSTEM_CLOCK, newest_first=newest_first
-    )
+    found = await search(context.view, starts, ends, wanted, limit, SYSTEM_CLOCK, newest_first=newest_first)
     rows = [(record, shown(record.key, characters_max=200), shown(record.value)) for record in found.records]
     return context.page(
         "_records.html" if context.is_partial else "records.html",
@@ -89,7 +88,7 @@ async def live(context: Context) -> Response:
     topic = context.query("topic")
     places = await _places(context, topic, context.query("partition"))
     if context.console.live_pages.is_full:
-        raise HTTPException(503, f"the console serves at most {LIVE_PAGES_MAX} live pages; close one and try again")
+        raise HTTPException(503, TOO_MANY_LIVE_PAGES)
     return StreamingResponse(_events(context, places), media_type="text/event-stream")
 
 
@@ -117,16 +116,29 @@ async def _delivered(delivery: Any) -> Any:
 
 
 async def _events(context: Context, places: list[TopicPartition]) -> AsyncIterator[str]:
+    if context.console.live_pages.is_full:  # other pages may have begun since the check of the request
+        yield _problem(TOO_MANY_LIVE_PAGES)
+        return
     with context.console.live_pages:
-        consumer = AsyncConsumer(dict(context.view.settings), auto_offset_reset="latest", enable_auto_commit=False)
-        async with consumer:
-            consumer.assign(places)
-            consumer.seek_to_end()
-            while True:
-                polled = await consumer.poll(max_records=500, timeout_s=1.0)
-                shown_records = polled[-LIVE_RECORDS_PER_S:]
-                yield _event([_line(each) for each in shown_records], len(polled) - len(shown_records))
-                await asyncio.sleep(1.0 if polled else 0.0)
+        try:
+            async with reader(context.view, auto_offset_reset="latest") as consumer:
+                consumer.assign(places)
+                consumer.seek_to_end()
+                while not context.has_ended:
+                    polled = await consumer.poll(max_records=500, timeout_s=1.0)
+                    shown_records = polled[-LIVE_RECORDS_PER_S:]
+                    yield _event([_line(each) for each in shown_records], len(polled) - len(shown_records))
+                    await asyncio.sleep(1.0 if polled else 0.0)
+                    await context.view.cluster()  # the consumer waits for a broker without an error
+        except (BarnabasError, TimeoutError) as error:
+            if not context.has_ended:
+                yield _problem(text_of(error))
+                return
+        yield f"event: ended\ndata: {ENDED}\n\n"
+
+
+def _problem(text: str) -> str:
+    return f"event: problem\ndata: {json.dumps(text)}\n\n"
 
 
 def _event(lines: list[dict[str, str]], skipped: int) -> str:
@@ -193,7 +205,7 @@ async def _one(context: Context) -> Any:
     view, first, end = context.view, {where: offset}, {where: offset + 1}
     if offset >= (await view.within(view.admin.end_offsets([where])))[where]:
         raise HTTPException(404, f"{where} ends before offset {offset}")
-    found = await search(view, view.settings, first, end, Filter(), 1, SYSTEM_CLOCK, newest_first=False)
+    found = await search(view, first, end, Filter(), 1, SYSTEM_CLOCK, newest_first=False)
     if not found.records or found.records[0].offset != offset:
         raise HTTPException(404, f"there is no record at offset {offset} of {where}")
     return found.records[0]

@@ -1,5 +1,34 @@
 "use strict";
 
+// Say that the console cannot show new values, and that it tries again.
+const trouble = {
+  say(text) {
+    const place = document.getElementById("trouble");
+    const words = `${text.trim().replace(/[.]$/, "")}. The page tries again every few seconds.`;
+    if (place.textContent !== words) place.textContent = words;
+    place.hidden = false;
+  },
+  end() {
+    document.getElementById("trouble").hidden = true;
+  },
+  NO_CONSOLE: "The console does not answer",
+};
+
+(() => {
+  addEventListener("htmx:responseError", (event) => trouble.say(event.detail.xhr.responseText || "The console has failed"));
+  addEventListener("htmx:sendError", () => trouble.say(trouble.NO_CONSOLE));
+  addEventListener("htmx:afterSwap", () => trouble.end());
+
+  // A page that could not be shown loads again as soon as it can be.
+  const RETRY_MS = 5000;
+  if (document.querySelector("[data-retry]")) {
+    setInterval(async () => {
+      const response = await fetch(location.href).catch(() => null);
+      if (response && response.ok) location.reload();
+    }, RETRY_MS);
+  }
+})();
+
 // Draw the charts of a page, and fetch new values every few seconds.
 (() => {
   const INTERVAL_MS = 5000;
@@ -9,12 +38,18 @@
 
   function newChart(place) {
     const axis = { stroke: color("--quiet"), grid: { stroke: color("--line"), width: 1 } };
+    const times = [
+      [3600, "{HH}:{mm}", "\n{YYYY}-{MM}-{DD}", null, null, null, null, null, 1],
+      [60, "{HH}:{mm}", "\n{YYYY}-{MM}-{DD}", null, null, null, null, null, 1],
+      [1, ":{ss}", "\n{YYYY}-{MM}-{DD} {HH}:{mm}", null, null, null, "\n{HH}:{mm}", null, 1],
+    ];
     return new uPlot(
       {
         width: place.clientWidth,
         height: place.clientHeight - 30,
-        series: [{}, { label: place.dataset.label, stroke: color("--link"), width: 2 }],
-        axes: [axis, { ...axis, size: 70 }],
+        tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
+        series: [{ label: "Time (UTC)", value: "{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}" }, { label: place.dataset.label, stroke: color("--link"), width: 2 }],
+        axes: [{ ...axis, values: times }, { ...axis, size: 70 }],
         scales: { x: { range: (_chart, low, high) => [Math.min(low ?? 0, (high ?? 0) - MIN_SPAN_S), high ?? 0] }, y: { range: (_chart, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
       },
       [[], []],
@@ -25,7 +60,12 @@
   async function refresh(place, chart) {
     if (document.hidden) return;
     const response = await fetch(place.dataset.chart, { headers: { accept: "application/json" } });
-    if (!response.ok) return;
+    if (response.status === 401) location.assign("/sign-in");
+    if (!response.ok) {
+      trouble.say(await response.text());
+      return;
+    }
+    trouble.end();
     const found = await response.json();
     chart.setData([found.times, found.values]);
     const last = found.values[found.values.length - 1];
@@ -35,7 +75,7 @@
 
   for (const place of document.querySelectorAll("[data-chart]")) {
     const chart = newChart(place);
-    const again = () => refresh(place, chart).catch(() => undefined);
+    const again = () => refresh(place, chart).catch(() => trouble.say(trouble.NO_CONSOLE));
     again();
     setInterval(again, INTERVAL_MS);
     addEventListener("resize", () => chart.setSize({ width: place.clientWidth, height: place.clientHeight - 30 }));
@@ -45,6 +85,7 @@
 // Follow the new records of a topic.
 (() => {
   const ROWS_MAX = 200;
+  const RETRY_MS = 3000;
 
   function rowOf(record) {
     const row = document.createElement("tr");
@@ -82,19 +123,45 @@
   for (const section of document.querySelectorAll("[data-live]")) {
     const button = section.querySelector("button");
     const log = section.querySelector("[role=log]");
+    const status = section.querySelector("[role=status]");
     const body = section.querySelector("tbody");
+    let follows = false;
     let source = null;
+    let timer = 0;
+
+    function close() {
+      if (source) source.close();
+      source = null;
+      clearTimeout(timer);
+    }
+
+    function again(text) {
+      close();
+      status.textContent = `${text.replace(/[.]$/, "")}. Trying again.`;
+      timer = setTimeout(open, RETRY_MS);
+    }
+
+    function open() {
+      close();
+      if (!follows || document.hidden) return; // a hidden page would take one of the browser's few connections
+      source = new EventSource(section.dataset.live);
+      source.addEventListener("message", (message) => {
+        status.textContent = body.rows.length || JSON.parse(message.data).records.length ? "Following." : "Waiting for new records.";
+        show(body, message);
+      });
+      source.addEventListener("problem", (message) => again(JSON.parse(message.data)));
+      source.addEventListener("ended", () => location.assign("/sign-in"));
+      source.addEventListener("error", () => again("The console sends no records"));
+    }
+
     button.addEventListener("click", () => {
-      if (source) {
-        source.close();
-        source = null;
-      } else {
-        source = new EventSource(section.dataset.live);
-        source.addEventListener("message", (message) => show(body, message));
-        log.hidden = false;
-      }
-      button.setAttribute("aria-pressed", String(source !== null));
-      button.textContent = source ? "Stop" : "Follow new records";
+      follows = !follows;
+      log.hidden = log.hidden && !follows;
+      button.setAttribute("aria-pressed", String(follows));
+      button.textContent = follows ? "Stop" : "Follow new records";
+      status.textContent = follows ? "Connecting." : "";
+      open();
     });
+    addEventListener("visibilitychange", open);
   }
 })();
