@@ -191,6 +191,7 @@ def test_changes_need_the_token_and_the_origin(console: Console) -> None:
     assert console.post("/produce", fields)[0] == 403
     token = token_of(console.page("/produce?topic=clicks"))
     assert console.post("/produce", {**fields, "token": token}, origin="http://evil.example")[0] == 403
+    assert console.post("/produce", {**fields, "token": "é"})[0] == 403
     assert console.get("/", host="evil.example")[0] == 403
 
 
@@ -222,6 +223,7 @@ def test_users_sign_in_and_out(tmp_path: Path) -> None:
         settings = ["-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=SCRAM-SHA-256"]
         with running_console(broker.address("SASL_PLAINTEXT"), *settings) as console:
             assert console.get("/")[0] == 303
+            assert console.get("/", cookie="barnabas-console=\xe9")[0] == 303
             status, text, _ = console.post("/sign-in", {"user": USER, "password": "wrong"})
             assert (status, "reject" in text, "wrong" in text.replace("or password", "")) == (403, True, False)
             status, _, headers = console.post("/sign-in", {"user": USER, "password": PASSWORD})

@@ -101,7 +101,7 @@ class Context:
         :raises HTTPException: changes are not allowed, or the form is from another session.
         """
         form = await self.console.fields_of(self.request)
-        if not hmac.compare_digest(form.get("token", ""), self.session.token):
+        if not hmac.compare_digest(form.get("token", "").encode("utf-8", "replace"), self.session.token.encode()):
             raise HTTPException(403, "this form belongs to an earlier session; reload the page")
         if changes and not self.console.config.allow_changes:
             raise HTTPException(403, "this console is read-only; start it with --allow-changes")

@@ -59,7 +59,9 @@ class Sessions:
 
     def find(self, session_id: str) -> Session | None:
         """Return the session with an id; None if there is none, or if it has ended."""
-        found = next((each for each in self._sessions.values() if hmac.compare_digest(each.id, session_id)), None)
+        given = session_id.encode("utf-8", "replace")  # compare_digest compares only ASCII texts
+        of_id = (each for each in self._sessions.values() if hmac.compare_digest(each.id.encode(), given))
+        found = next(of_id, None)
         return None if found is None or self._now_s() >= found.ends_s else found
 
     async def begin(
