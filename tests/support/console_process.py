@@ -21,7 +21,7 @@ class Console:
     """A running console."""
 
     port: int
-    pid: int
+    pid: int = 0
 
     @property
     def url(self) -> str:
