@@ -10,7 +10,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
-from tests.support.reading import TIMEOUT_S
+from tests.support.reading import TIMEOUT_S, wait_until
 
 OPTIONS = (
     "--no-sandbox",
@@ -87,8 +87,8 @@ class Tab:
     def first_paint_ms(self) -> float:
         """Return the time from the request of the page to the first paint of its content."""
         script = "() => performance.getEntriesByName('first-contentful-paint').map(each => each.startTime)"
-        self.page.wait_for_function(f"({script})().length > 0")
-        found: list[float] = self.page.evaluate(script)
+        found: list[float] = []
+        wait_until(lambda: found.extend(self.page.evaluate(script)) or found, "the page is painted")
         return found[0]
 
     def overflow(self) -> int:
