@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import re
+import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +15,7 @@ from urllib.parse import urlencode
 import pytest
 
 import barnabas as client
+from barnabas.console.connections import CONNECTIONS_MAX
 from barnabas.console.sessions import SESSIONS_OF_USER_MAX
 from tests.support.broker_process import BrokerProcess
 from tests.support.console_process import Console, running_console
@@ -193,6 +195,23 @@ def test_changes_need_the_token_and_the_origin(console: Console) -> None:
     assert console.post("/produce", {**fields, "token": token}, origin="http://evil.example")[0] == 403
     assert console.post("/produce", {**fields, "token": "é"})[0] == 403
     assert console.get("/", host="evil.example")[0] == 403
+
+
+def test_half_sent_requests_keep_nobody_out(console: Console) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(CONNECTIONS_MAX + 20):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", console.port), TIMEOUT_S))
+            connection.sendall(b"POST /produce HTTP/1.1\r\nHost: ")
+        assert console.get("/")[0] == 200
+
+
+def test_endless_head_ends_the_connection(console: Console) -> None:
+    with socket.create_connection(("127.0.0.1", console.port), TIMEOUT_S) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(1_000):
+                connection.sendall(b"x: " + b"y" * 8_000 + b"\r\n")
+            raise AssertionError("the console reads an endless head")
 
 
 def test_changes_are_refused_without_permission(broker: BrokerProcess) -> None:

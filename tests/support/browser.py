@@ -12,6 +12,8 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from tests.support.reading import TIMEOUT_S, wait_until
 
+FAILURES = ("Failed to load resource", "Response Status Error Code")
+"""The errors that the browser and htmx write for a failed request."""
 OPTIONS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -67,7 +69,7 @@ class Tab:
         self.page.on("request", self._check_host)
 
     def _note(self, message: ConsoleMessage) -> None:
-        is_expected = self.expects_failures and "Failed to load resource" in message.text
+        is_expected = self.expects_failures and any(each in message.text for each in FAILURES)
         if message.type in ("error", "warning") and not is_expected:
             self.problems.append(f"{self.page.url}: {message.text}")
 

@@ -16,13 +16,13 @@ from barnabas.console.application import new_application
 from barnabas.console.audits import AUDITS_AT_ONCE, Audits
 from barnabas.console.cluster_view import ClusterView
 from barnabas.console.config import ALL_ADDRESSES, ConsoleConfig
+from barnabas.console.connections import Connection
 from barnabas.console.context import Console
 from barnabas.console.guard import Guard, allowed_hosts
 from barnabas.console.sessions import Sessions
 from barnabas.errors import UnavailableError
 from barnabas.stop_signals import stop_on_signals
 
-CONNECTIONS_MAX = 200
 IDLE_S = 30
 CLOSE_S = 3
 END_OLD_S = 60.0
@@ -56,7 +56,8 @@ async def serve(config: ConsoleConfig, stop: asyncio.Event) -> None:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=CONNECTIONS_MAX,
+        http=Connection,
+        ws="none",
         timeout_keep_alive=IDLE_S,
         timeout_graceful_shutdown=CLOSE_S,
         ssl_certfile=config.security.certfile,
