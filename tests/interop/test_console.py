@@ -16,6 +16,7 @@ import pytest
 
 import barnabas as client
 from barnabas.console.connections import CONNECTIONS_MAX
+from barnabas.console.context import LIVE_PAGES_MAX
 from barnabas.console.sessions import SESSIONS_OF_USER_MAX
 from tests.support.broker_process import BrokerProcess
 from tests.support.console_process import Console, running_console
@@ -203,6 +204,36 @@ def test_half_sent_requests_keep_nobody_out(console: Console) -> None:
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", console.port), TIMEOUT_S))
             connection.sendall(b"POST /produce HTTP/1.1\r\nHost: ")
         assert console.get("/")[0] == 200
+
+
+def test_live_pages_have_a_maximum(console: Console) -> None:
+    request = f"GET /records/live?topic=clicks HTTP/1.1\r\nHost: 127.0.0.1:{console.port}\r\n\r\n".encode()
+
+    def first_event(connection: socket.socket) -> bytes:
+        found = b""
+        while b"data: " not in found and b"at most" not in found:
+            part = connection.recv(4_096)
+            assert part
+            found += part
+        return found
+
+    with contextlib.ExitStack() as stack:
+        connections = []
+        for _ in range(LIVE_PAGES_MAX + 20):
+            connections.append(stack.enter_context(socket.create_connection(("127.0.0.1", console.port), TIMEOUT_S)))
+            connections[-1].sendall(request)
+        refused = [b"at most" in first_event(connection) for connection in connections]
+        assert refused.count(True) == 20
+        assert console.get("/topics")[0] == 200
+    wait_until(lambda: console_follows(console), "there is room for a live page again")
+
+
+def console_follows(console: Console) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", console.port, timeout=TIMEOUT_S)
+    with contextlib.closing(connection):
+        connection.request("GET", "/records/live?topic=clicks")
+        response = connection.getresponse()
+        return response.status == 200 and response.readline().startswith(b"data: ")
 
 
 def test_endless_head_ends_the_connection(console: Console) -> None:

@@ -20,6 +20,8 @@ SCANNED_MAX = 200_000
 SEARCH_S_MAX = 5.0
 POLL_S = 0.5
 POLLED_MAX = 2_000
+SMALL_FETCH_BYTES = 64 * 1024
+"""The bytes of a fetch without a filter: well-compressed batches of a megabyte hold far more records than a page."""
 LITTLE_MEMORY = {"fetch.max.bytes": str(8 * 1024 * 1024)}
 """The settings of consumers. A response contains at least one batch, so that larger batches still arrive."""
 
@@ -114,7 +116,8 @@ async def search(
     matched = dict.fromkeys(left, 0)
     scanned = 0
     until_s = clock.monotonic() + SEARCH_S_MAX
-    async with reader(view, auto_offset_reset="earliest") as consumer:
+    fetched = {} if not wanted.is_empty else {"max_partition_fetch_bytes": SMALL_FETCH_BYTES}
+    async with reader(view, auto_offset_reset="earliest", **fetched) as consumer:
         if left:
             consumer.assign(sorted(left))
             for where in left:

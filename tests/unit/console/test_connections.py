@@ -1,0 +1,105 @@
+"""The limits of a browser's connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from barnabas.console import connections
+from barnabas.console.connections import Connection
+
+GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+class FakeTransport:
+    """Records whether the connection was aborted, and what was written."""
+
+    def __init__(self) -> None:
+        self.aborted = asyncio.Event()
+        self.written = b""
+
+    def abort(self) -> None:
+        self.aborted.set()
+
+    def is_closing(self) -> bool:
+        return self.aborted.is_set()
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def get_extra_info(self, name: str) -> Any:
+        return None
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+async def wait_for_request(_scope: Any, receive: Any, _send: Any) -> None:
+    await receive()
+
+
+def run(check: Callable[[Callable[[], tuple[Connection, FakeTransport]]], Any]) -> None:
+    """Run a check with a function that opens connections to one server."""
+
+    async def main() -> None:
+        config = uvicorn.Config(wait_for_request, http=Connection, ws="none", lifespan="off", log_config=None)
+        config.load()
+        state = ServerState()
+
+        def connect() -> tuple[Connection, FakeTransport]:
+            connection, transport = Connection(config, state, {}), FakeTransport()
+            connection.connection_made(transport)  # type: ignore[arg-type]
+            return connection, transport
+
+        await check(connect)
+        for connection in list(state.connections):
+            connection.connection_lost(OSError())  # type: ignore[union-attr]
+
+    asyncio.run(main())
+
+
+def test_half_sent_request_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "RECEIVE_S", 0.0)
+
+    async def check(connect: Any) -> None:
+        connection, transport = connect()
+        connection.data_received(GET[:20])
+        await transport.aborted.wait()
+
+    run(check)
+
+
+def test_end_that_does_not_read_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "SEND_S", 0.0)
+
+    async def check(connect: Any) -> None:
+        connection, transport = connect()
+        connection.data_received(GET)
+        connection.pause_writing()
+        connection.resume_writing()
+        assert not transport.aborted.is_set()
+        connection.pause_writing()
+        await transport.aborted.wait()
+
+    run(check)
+
+
+def test_new_connection_takes_the_place_of_the_longest_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "CONNECTIONS_MAX", 2)
+
+    async def check(connect: Any) -> None:
+        busy, of_busy = connect()
+        busy.data_received(GET)
+        _, of_waiting = connect()
+        _, of_new = connect()
+        assert [each.aborted.is_set() for each in (of_busy, of_waiting, of_new)] == [False, True, False]
+
+    run(check)
