@@ -36,6 +36,13 @@ const trouble = {
 
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
+  // The range of the data: for a single point, uPlot would show years.
+  function rangeOf(chart) {
+    const times = chart.data[0] || [];
+    const last = times.length ? times[times.length - 1] : Date.now() / 1000;
+    return [Math.min(times.length ? times[0] : last, last - MIN_SPAN_S), last];
+  }
+
   function newChart(place) {
     const axis = { stroke: color("--quiet"), grid: { stroke: color("--line"), width: 1 } };
     const times = [
@@ -50,7 +57,7 @@ const trouble = {
         tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
         series: [{ label: "Time (UTC)", value: "{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}" }, { label: place.dataset.label, stroke: color("--link"), width: 2 }],
         axes: [{ ...axis, values: times }, { ...axis, size: 70 }],
-        scales: { x: { range: (_chart, low, high) => [Math.min(low ?? 0, (high ?? 0) - MIN_SPAN_S), high ?? 0] }, y: { range: (_chart, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+        scales: { x: { range: rangeOf }, y: { range: (_chart, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
       },
       [[], []],
       place,
