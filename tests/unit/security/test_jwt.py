@@ -334,7 +334,9 @@ def test_claims_of_an_unverified_token_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "abc", "a.b.c", with_claims(sub=7), with_claims(sub=""), with_claims(exp=None), with_claims(exp="x")]
+    "text",
+    ["", "abc", "a.b.c", with_claims(sub=7), with_claims(sub=""), with_claims(exp=None), with_claims(exp="x")],
+    ids=["empty", "one-part", "no-json", "number", "no-subject", "no-expiry", "text-as-expiry"],
 )
 def test_token_without_readable_claims_is_refused(text: str) -> None:
     with pytest.raises(AuthenticationError):
