@@ -56,7 +56,7 @@ class Loop:
     async def in_metadata_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await self._run(function, *arguments)
 
-    beside_metadata = in_metadata_thread
+    beside_metadata = in_acl_thread = in_metadata_thread
 
     def close_disk(self) -> None:
         self.closed.append("disk")
