@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from barnabas.broker.authorization.access import ERROR_OF, Check
+from barnabas.broker.authorization.access import ERROR_OF, NO_SUCH_ID, Check
 from barnabas.broker.pipeline.call import Steps, is_pause_due
 from barnabas.errors import ErrorCode
 from barnabas.security.acls import CLUSTER_NAME, Operation, ResourceType
@@ -43,6 +43,23 @@ class Partly(NamedTuple):
 
 
 Outcome = Refused | Partly | None
+Refuse = Callable[[Any, ErrorCode, int], Any]
+"""Creates a refusal from a request or an entry of one, the error, and the version."""
+
+
+def message_of(code: ErrorCode) -> str:
+    """Return the error message of a refused request, or a part of one."""
+    if code is ErrorCode.UNKNOWN_TOPIC_ID:
+        return NO_SUCH_ID
+    return f"{code.name.removesuffix('_FAILED').replace('_', ' ').lower()} failed"
+
+
+def with_results(response: Any, results: str, more: Sequence[Any]) -> Any:
+    """Return a copy of a response with more entries in one of its lists.
+
+    :param results: the name of the list.
+    """
+    return dataclasses.replace(response, **{results: [*getattr(response, results), *more]})
 
 
 class Rule:
@@ -83,7 +100,7 @@ class Whole(Rule):
 
     operation: Operation
     kind: ResourceType
-    refuse: Callable[[Any, ErrorCode, int], Any]
+    refuse: Refuse
     name: Callable[[Any], str | None] = lambda _request: CLUSTER_NAME
     resource: str = ""
     refusal: str = "the whole request"
@@ -121,7 +138,7 @@ class ForEach(Rule):
     kind: ResourceType
     name: Callable[[Any, Check], str | None]
     results: str
-    refused: Callable[[Any, ErrorCode, int], Any]
+    refused: Refuse
     respond: Callable[[], Any]
     unless: Operation | None = None
     resource: str = ""
@@ -143,28 +160,29 @@ class ForEach(Rule):
         for number, entry in enumerate(entries):
             if is_pause_due(number):
                 yield
-            name = self.name(entry, check)
+            kind, name = self.need(entry, check)
             if name is None:
                 is_allowed, code = check.is_at_once, ErrorCode.UNKNOWN_TOPIC_ID
             else:
-                is_allowed, code = check.permits(self.operation, self.kind, name), ERROR_OF[self.kind]
+                is_allowed, code = check.permits(self.operation, kind, name), ERROR_OF[kind]
             if is_allowed:
                 allowed.append(entry)
             else:
                 refused.append(self.refused(entry, code, check.version))
         return self.outcome(request, allowed, refused)
 
+    def need(self, entry: Any, check: Check) -> tuple[ResourceType, str | None]:
+        """Return the type and the name of the resource of an entry. The name is None for an unknown topic id."""
+        return self.kind, self.name(entry, check)
+
     def outcome(self, request: Any, allowed: list[Any], refused: list[Any]) -> Outcome:
         """Return the result of a check."""
         if not refused:
             return None
         if not allowed:
-            return Refused(self.merge(self.respond(), refused))
-        return Partly(dataclasses.replace(request, **{self.entries: allowed}), lambda found: self.merge(found, refused))
-
-    def merge(self, response: Any, refused: Sequence[Any]) -> Any:
-        """Add refused entries to a response."""
-        return dataclasses.replace(response, **{self.results: [*getattr(response, self.results), *refused]})
+            return Refused(with_results(self.respond(), self.results, refused))
+        smaller = dataclasses.replace(request, **{self.entries: allowed})
+        return Partly(smaller, lambda found: with_results(found, self.results, refused))
 
 
 class InOrder(Rule):
