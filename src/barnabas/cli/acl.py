@@ -41,15 +41,13 @@ from barnabas.security.acls import (
     ResourceType,
     acl_as_fields,
 )
-from barnabas.security.authorizer import Acls, Authorizer, Decision
-from barnabas.security.principal import Principal, parse_principals
+from barnabas.security.authorizer import SUPER_USERS, Acls, Authorizer, Decision, authorizer_of_broker
+from barnabas.security.principal import Principal
 
 if TYPE_CHECKING:
     from barnabas import Admin
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-
-SUPER_USERS = "super.users"
 
 
 @click.group()
@@ -313,14 +311,12 @@ def allow_command(principal: str, operation: Operation, kind: ResourceType, name
 def _authorizer(admin: Admin, acls: Acls, kind: ResourceType) -> Authorizer:
     """Return an authorizer with the settings of a broker. Registries do not use these settings for subjects."""
     if kind is ResourceType.SUBJECT:
-        return Authorizer(acls)
+        return authorizer_of_broker(acls, kind, {})
     settings = admin.describe_config(broker=admin.brokers()[0].id)
     given = {name: setting.value for name, setting in settings.items()}
     if SUPER_USERS not in given:  # Kafka's brokers describe only the settings that they know without an authorizer
         click.echo(f"the broker does not show {SUPER_USERS}; a super user may do everything", err=True)
-    super_users = parse_principals(given.get(SUPER_USERS) or "")
-    allows_everyone = given.get("allow.everyone.if.no.acl.found") == "true"
-    return Authorizer(acls, super_users.__contains__, allow_everyone_if_no_acl=allows_everyone)
+    return authorizer_of_broker(acls, kind, given)
 
 
 def _rules_for_addresses(

@@ -31,8 +31,9 @@ from barnabas.security.acls import (
     ResourceType,
     network_of,
 )
-from barnabas.security.principal import Principal
+from barnabas.security.principal import Principal, parse_principals
 
+SUPER_USERS = "super.users"
 DECISIONS_KEPT_MAX = 50_000
 """The maximum number of decisions in memory."""
 NAME_KEPT_CHARACTERS_MAX = 256
@@ -395,6 +396,21 @@ class Authorizer:
         if self._allow_everyone_if_no_acl and not self._acls.entries(everything):
             return True
         return any(not _is_covered(pattern, denied) for pattern in allowed)
+
+
+def authorizer_of_broker(acls: Acls, kind: ResourceType, settings: Mapping[str, str | None]) -> Authorizer:
+    """Return an authorizer that decides as a broker does about resources of a type.
+
+    Registries decide about subjects. They do not use the settings of the brokers.
+
+    :param settings: the settings of the broker.
+    :raises ConfigurationError: `super.users` contains no valid principals.
+    """
+    if kind is ResourceType.SUBJECT:
+        return Authorizer(acls)
+    super_users = parse_principals(settings.get(SUPER_USERS) or "")
+    allows_everyone = settings.get("allow.everyone.if.no.acl.found") == "true"
+    return Authorizer(acls, super_users.__contains__, allow_everyone_if_no_acl=allows_everyone)
 
 
 def _implying(operation: Operation) -> frozenset[Operation]:

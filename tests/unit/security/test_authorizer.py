@@ -22,7 +22,7 @@ from barnabas.security.acls import (
     ResourcePattern,
     ResourceType,
 )
-from barnabas.security.authorizer import DECISIONS_KEPT_MAX, Acls, Authorizer
+from barnabas.security.authorizer import DECISIONS_KEPT_MAX, Acls, Authorizer, authorizer_of_broker
 from barnabas.security.principal import Principal
 from tests.support.searches import examples
 
@@ -318,3 +318,15 @@ def test_any_resource_is_allowed_if_one_is(bindings: list[AclBinding], everyone:
     for operation in (Operation.READ, Operation.DESCRIBE):
         is_one = any(found.allows(ALICE, HERE, operation, TOPIC, name) for name in names)
         assert found.allows_any(ALICE, HERE, operation, TOPIC) is is_one
+
+
+def test_settings_of_a_broker_decide_about_all_resources_but_subjects() -> None:
+    settings = {"super.users": "User:root", "allow.everyone.if.no.acl.found": "true"}
+    of_topics = authorizer_of_broker(Acls(), TOPIC, settings)
+    assert of_topics.decide(ROOT, HERE, Operation.READ, TOPIC, "clicks").reason == "User:root is in super.users"
+    assert of_topics.allows(ALICE, HERE, Operation.READ, TOPIC, "clicks")
+    subject = ResourceType.SUBJECT
+    assert not authorizer_of_broker(Acls(), subject, settings).allows(
+        ROOT, HERE, Operation.READ, subject, "clicks-value"
+    )
+    assert not authorizer_of_broker(Acls(), TOPIC, {}).allows(ROOT, HERE, Operation.READ, TOPIC, "clicks")

@@ -14,6 +14,7 @@ from barnabas.console.context import Context
 from barnabas.console.pages.listing import listing
 from barnabas.errors import BarnabasError, ConfigurationError
 from barnabas.security.acls import (
+    CLUSTER_NAME,
     OPERATIONS_ON,
     WILDCARD,
     AclBinding,
@@ -21,8 +22,8 @@ from barnabas.security.acls import (
     Operation,
     ResourceType,
 )
-from barnabas.security.authorizer import Acls, Authorizer, Decision
-from barnabas.security.principal import Principal, parse_principals
+from barnabas.security.authorizer import SUPER_USERS, Acls, Decision, authorizer_of_broker
+from barnabas.security.principal import Principal
 
 KEYS = {
     "name": lambda each: (each.entry.principal, each.pattern, each.entry),
@@ -105,15 +106,13 @@ def _decide(fields: Mapping[str, str], acls: list[AclBinding], settings: Mapping
         )
         kind = ResourceType[fields["kind"].upper()]
         operation = Operation[fields["operation"].upper()]
-        super_users = parse_principals(settings.get("super.users", ""))
     except (ConfigurationError, KeyError) as error:
         raise HTTPException(400, f"this is not a valid question: {error}") from None
     if kind not in OPERATIONS_ON or operation not in OPERATIONS_ON[kind]:
         raise HTTPException(400, f"{operation.name} does not exist on {kind.name}")
-    authorizer = Authorizer(
-        Acls(acls),
-        super_users.__contains__,
-        allow_everyone_if_no_acl=settings.get("allow.everyone.if.no.acl.found") == "true",
-    )
-    name = "kafka-cluster" if kind is ResourceType.CLUSTER else fields["resource"]
+    try:
+        authorizer = authorizer_of_broker(Acls(acls), kind, settings)
+    except ConfigurationError as error:
+        raise HTTPException(502, f"the broker's setting {SUPER_USERS} cannot be read: {error}") from None
+    name = CLUSTER_NAME if kind is ResourceType.CLUSTER else fields["resource"]
     return authorizer.decide(principal, fields["address"] or WILDCARD, operation, kind, name)
