@@ -28,11 +28,11 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
+import barnabas
 from barnabas.client.config import AdminConfig
 from barnabas.client.security import connection_security
 from barnabas.net.client_connection import dial
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
-from barnabas.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from barnabas.security.acls import (
     AclBinding,
     AclEntry,
@@ -238,31 +238,8 @@ def grant(address: str) -> None:
     ]
     own = AclEntry(f"User:{USER}", "*", Operation.ALL, Permission.ALLOW)
     bindings.append(AclBinding(ResourcePattern(ResourceType.TOPIC, "clicks"), own))
-    request = CreateAclsRequest(
-        creations=[
-            AclCreation(
-                resource_type=pattern.type,
-                resource_name=pattern.name,
-                resource_pattern_type=pattern.pattern_type,
-                principal=entry.principal,
-                host=entry.host,
-                operation=entry.operation,
-                permission_type=entry.permission,
-            )
-            for pattern, entry in bindings
-        ]
-    )
-
-    async def create() -> None:
-        host, port = address.split(":")
-        connection = await dial(host, int(port))
-        response = await connection.send(request)
-        connection.close()
-        refused = [each.error_message for each in response.results if each.error_code]
-        if refused:
-            raise RuntimeError(f"the broker refused {len(refused)} ACLs: {refused[0]}")
-
-    asyncio.run(create())
+    with barnabas.Admin(address) as admin:
+        admin.create_acls(bindings)
 
 
 def with_tls(pki: Pki) -> dict[str, str]:
@@ -308,8 +285,6 @@ def produce(mode: str, address: str, security: dict[str, str]) -> float:
     """Return the records per second of a producer with acks=1."""
     import confluent_kafka  # noqa: PLC0415 - each client imports only what it needs
 
-    import barnabas  # noqa: PLC0415
-
     value = b"x" * 100
     if mode == "confluent":
         producer = confluent_kafka.Producer(
@@ -340,8 +315,6 @@ def produce(mode: str, address: str, security: dict[str, str]) -> float:
 def consume(mode: str, address: str, security: dict[str, str]) -> float:
     """Return the records per second of a consumer, from its first records on."""
     import confluent_kafka  # noqa: PLC0415 - each client imports only what it needs
-
-    import barnabas  # noqa: PLC0415
 
     poll: Callable[[], Sequence[object]]
     if mode == "confluent":
