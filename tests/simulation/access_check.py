@@ -226,7 +226,7 @@ _SERVED: Mapping[int, Callable[[Any], bool]] = {
     METADATA: lambda found: any(each.error_code == 0 for each in found.topics),
     OFFSET_COMMIT: lambda found: type(found) is bytes or _codes(each.partitions for each in found.topics),
 }
-"""Whether a response contains the requested data, or confirms the request, by API key."""
+"""Functions that find out whether a response contains the requested data, or confirms the request, by API key."""
 
 
 class _Nodes:

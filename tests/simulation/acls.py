@@ -98,7 +98,7 @@ class Guest:
         self._offset = 0
 
     async def use(self) -> None:
-        """Send requests of all kinds to all brokers, until told to stop."""
+        """Send requests of all kinds to all brokers until the stop."""
         connections: dict[int, ClientConnection] = {}
         sends = (self._produce, self._metadata, self._commit)
         while not self.is_done:
@@ -106,7 +106,7 @@ class Guest:
             await asyncio.sleep(self._draw.uniform(0, PAUSE_S))
 
     async def fetch(self) -> None:
-        """Fetch with a fetch session for each connection, until told to stop."""
+        """Fetch with a fetch session for each connection until the stop."""
         connections: dict[int, ClientConnection] = {}
         self._sessions: dict[ClientConnection, tuple[int, int]] = {}
         while not self.is_done:
