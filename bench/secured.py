@@ -57,7 +57,10 @@ from bench.tables import table
 
 USER, PASSWORD = "alice", "alice-secret"
 MECHANISM = ScramMechanism.SHA_256
-RECORDS = 2_000_000
+CONSUMED = 2_000_000
+PRODUCED = {"confluent": 2_000_000, "send": 4_000_000, "send_many": 12_000_000}
+"""The number of records by client. Each producer runs for about a second, so that the broker's CPU time is meaningful.
+"""
 ROUNDS = 3
 CONNECTIONS = 1_000
 ACLS = 1_000
@@ -285,13 +288,13 @@ def produce(mode: str, address: str, security: dict[str, str]) -> float:
     """Return the records per second of a producer with acks=1."""
     import confluent_kafka  # noqa: PLC0415 - each client imports only what it needs
 
-    value = b"x" * 100
+    value, count = b"x" * 100, PRODUCED[mode]
     if mode == "confluent":
         producer = confluent_kafka.Producer(
             {"bootstrap.servers": address, "linger.ms": 5, "batch.size": 131_072, "acks": 1, **security}
         )
         began_s = time.perf_counter()
-        for _ in range(RECORDS):
+        for _ in range(count):
             while True:
                 try:
                     producer.produce("clicks", value)
@@ -299,17 +302,17 @@ def produce(mode: str, address: str, security: dict[str, str]) -> float:
                 except BufferError:
                     producer.poll(0.005)
         producer.flush()
-        return RECORDS / (time.perf_counter() - began_s)
+        return count / (time.perf_counter() - began_s)
     with barnabas.Producer({"bootstrap.servers": address, "acks": 1, **security}) as ours:
         began_s = time.perf_counter()
         if mode == "send":
-            for _ in range(RECORDS):
+            for _ in range(count):
                 ours.send("clicks", value)
         else:
-            for _ in range(RECORDS // 1_000):
+            for _ in range(count // 1_000):
                 ours.send_many("clicks", [value] * 1_000)
         ours.flush()
-        return RECORDS / (time.perf_counter() - began_s)
+        return count / (time.perf_counter() - began_s)
 
 
 def consume(mode: str, address: str, security: dict[str, str]) -> float:
@@ -327,7 +330,7 @@ def consume(mode: str, address: str, security: dict[str, str]) -> float:
         poll = partial(ours.poll, max_records=10_000, timeout_s=5)
     count = len(poll())
     began_s, first = time.perf_counter(), count
-    while count < RECORDS:
+    while count < CONSUMED:
         count += len(poll())
     return (count - first) / (time.perf_counter() - began_s)
 
