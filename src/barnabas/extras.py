@@ -10,7 +10,11 @@ from types import ModuleType
 
 from barnabas.errors import MissingExtraError
 
-DISTRIBUTIONS = {"google": "protobuf", "opentelemetry": "opentelemetry-api"}
+DISTRIBUTIONS = {
+    "google": "protobuf",
+    "opentelemetry": "opentelemetry-api",
+    "python_multipart": "python-multipart",
+}
 """The name on PyPI of each package whose import name differs from it."""
 EXTRAS_OF_PACKAGE = {
     "avro": ("registry",),
@@ -19,7 +23,8 @@ EXTRAS_OF_PACKAGE = {
     "duckdb": ("sql",),
     "fastavro": ("schemas",),
     "google": ("schemas", "registry"),
-    "httptools": ("registry",),
+    "httptools": ("registry", "console"),
+    "jinja2": ("console",),
     "joserfc": ("security",),
     "jsonschema": ("schemas", "registry"),
     "matplotlib": ("reports",),
@@ -32,8 +37,9 @@ EXTRAS_OF_PACKAGE = {
     "pyruhvro": ("schemas",),
     "pyspark": ("spark",),
     "sqlalchemy": ("spark",),
-    "starlette": ("registry",),
-    "uvicorn": ("registry",),
+    "python_multipart": ("console",),
+    "starlette": ("registry", "console"),
+    "uvicorn": ("registry", "console"),
 }
 """The extras that install each package, by the package's import name."""
 

@@ -48,6 +48,8 @@ def test_no_command_prints_a_traceback(outcomes: list[dict[str, Any]]) -> None:
         ("report", "spark"),
         ("report --png", "reports"),
         ("registry", "registry"),
+        ("console", "console"),
+        ("console -w", "spark"),
         ("table maintain", "spark"),
         ("table status", "spark"),
         ("audit -w", "spark"),
@@ -60,7 +62,8 @@ def test_command_names_the_extra_that_it_needs(outcomes: list[dict[str, Any]], a
     lines = [each for each in outcomes if words <= set(each.get("command", ()))]
     assert lines
     for each in lines:
-        others = [word for word in ("--engine", "--table-format", "--png") if word in each["command"]]
+        options = ["--engine", "--table-format", "--png", *(["-w"] if "console" in words else [])]
+        others = [word for word in options if word in each["command"]]
         if words.issuperset(others) or "duckdb" in each["command"]:
             assert f"pip install 'barnabas[{extra}]'" in each["said"], each
             assert (each["code"], each["said"].count("\n")) == (2, 1)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from barnabas.spark.table_place import TablePlace
     from barnabas.spark.topic_tables import TopicTables
 
-NEEDED = ("uvicorn", "httptools", "starlette", "jinja2")
+NEEDED = ("uvicorn", "httptools", "starlette", "jinja2", "python_multipart")
 
 
 @click.command()
