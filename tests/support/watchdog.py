@@ -3,7 +3,9 @@
 pytest's `timeout` raises an exception in the test, where an alarm finds it. That does not end a test that waits in a
 library in C, that has set an alarm of its own, or whose tidying waits for what hangs: such a one would keep all others
 from their end, and nobody would be told which it was. So the process of the test is ended a little later, from a thread
-that needs nothing of Python's. It tells where each thread stands, and pytest-xdist ends the run with the test's name.
+that needs nothing of Python's. This thread writes the stack of each thread into a file, and pytest-xdist ends the run
+with the test's name. The process that distributes the tests prints the stacks, and repeats them in short with the
+failures.
 """
 
 from __future__ import annotations
@@ -11,13 +13,23 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
+import re
+import sys
+import tempfile
 from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pytest_timeout import Settings
 
 GRACE_S = 60
 """So much longer than its `timeout` a phase of a test may take: setup, the test itself, teardown."""
+
+STACKS = "stacks_folder"
+"""The key of `workerinput` under which a worker finds the folder for its file."""
+FRAMES_MAX = 8
+_FRAME = re.compile(r'^  File "(?P<path>.+)", line (?P<line>\d+) in (?P<name>.+)$')
 
 
 class Watchdog:
@@ -26,8 +38,13 @@ class Watchdog:
     def __init__(self, config: pytest.Config, grace_s: float = GRACE_S) -> None:
         self._grace_s = grace_s
         self._left_s: float | None = None
+        worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+        if worker is not None:
+            self._output = os.open(Path(worker[STACKS]) / worker["workerid"], os.O_WRONLY | os.O_CREAT)
+            return
         with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-            self._terminal = os.dup(2)  # pytest catches what is written to the usual one
+            self._output = os.dup(2)  # pytest catches what is written to the usual one
+        config.pluginmanager.register(_Collector(config))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_timeout_set_timer(self, settings: Settings) -> None:
@@ -61,8 +78,60 @@ class Watchdog:
         if self._left_s is None:  # without a timeout
             yield
             return
-        faulthandler.dump_traceback_later(self._left_s, exit=True, file=self._terminal)
+        faulthandler.dump_traceback_later(self._left_s, exit=True, file=self._output)
         try:
             yield
         finally:
             faulthandler.cancel_dump_traceback_later()
+
+
+class _Collector:
+    """Prints the stacks of workers that were ended, in the process that distributes the tests."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="stacks-")
+        self._root = config.rootpath
+        config.add_cleanup(self._folder.cleanup)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell a worker where to write."""
+        node.workerinput[STACKS] = self._folder.name
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Print all stacks of a worker at once, because the run may be killed before its end."""
+        sys.stderr.write(self._stacks_of(node.gateway.id))
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Repeat the stacks in short."""
+        for worker in sorted(each.name for each in Path(self._folder.name).iterdir()):
+            if stacks := self._stacks_of(worker):
+                terminalreporter.section(f"stacks of {worker}, innermost first")
+                terminalreporter.write_line("\n".join(shortened(stacks, self._root)))
+
+    def _stacks_of(self, worker: str) -> str:
+        try:
+            return (Path(self._folder.name) / worker).read_text()
+        except FileNotFoundError:  # the worker ended before its configuration
+            return ""
+
+
+def shortened(stacks: str, root: Path) -> list[str]:
+    """Return a line for each thread, with its innermost frames.
+
+    >>> shortened('Thread 0x7f (most recent call first):\\n  File "/a/b/c.py", line 3 in f\\n', Path("/a"))
+    ['Thread 0x7f: b/c.py:3 f']
+    """
+    lines: list[str] = []
+    frames = 0
+    for line in stacks.splitlines():
+        if (frame := _FRAME.match(line)) is None:
+            lines.append(line.partition(" (most recent")[0] + ":" * line.endswith("(most recent call first):"))
+            frames = 0
+        elif frames < FRAMES_MAX:
+            path = Path(frame["path"])
+            short = path.relative_to(root) if path.is_relative_to(root) else path.name
+            lines[-1] += f"{' <' if frames else ''} {short}:{frame['line']} {frame['name']}"
+            frames += 1
+    return [line for line in lines if line]

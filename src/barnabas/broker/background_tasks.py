@@ -193,7 +193,8 @@ class BackgroundTasks:
 
         async def flush() -> None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._flush_due.wait(), interval_s)
+                async with asyncio.timeout(interval_s):
+                    await self._flush_due.wait()
             self._flush_due.clear()
             await self._work.for_all(logs.flush_sealed)
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -100,3 +101,42 @@ def test_work_goes_on_after_a_bug_and_the_log_has_its_traceback(
     with caplog.at_level(logging.ERROR):
         asyncio.run(scenario())
     assert "ValueError: bug" in caplog.text
+
+
+class Due(asyncio.Event):
+    """Tells when somebody waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_awaited = asyncio.Event()
+
+    async def wait(self) -> Any:
+        self.is_awaited.set()
+        return await super().wait()
+
+
+@pytest.mark.parametrize("rounds", range(4))
+def test_flush_that_becomes_due_at_the_stop_does_not_prevent_the_end(
+    monkeypatch: pytest.MonkeyPatch, rounds: int
+) -> None:
+    """The cancellation arrives in each iteration of the event loop between the event and the task that waits for it."""
+    monkeypatch.setattr(background_module, "INTERVAL_MS_MIN", 1)
+    idle: Any = MagicMock()
+
+    async def scenario() -> None:
+        due = Due()
+        background = BackgroundTasks(lambda: CONFIG, idle, idle, idle, idle, ManualClock(), DiskWork(), Events(), due)
+        loops = background.all(idle, idle)
+        task = asyncio.create_task(loops.pop(LOOPS.index("flushes")))
+        for other in loops:
+            other.close()
+        await due.is_awaited.wait()
+        await asyncio.sleep(0)
+        due.set()
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        task.cancel()
+        async with asyncio.timeout(20):
+            await asyncio.wait([task])
+
+    asyncio.run(scenario())
