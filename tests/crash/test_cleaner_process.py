@@ -10,6 +10,7 @@ import fcntl
 import itertools
 import os
 import signal
+import subprocess
 import termios
 import threading
 from array import array
@@ -17,6 +18,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import barnabas
 from barnabas.broker.cleaner_process import CleanerProcess
@@ -197,6 +201,23 @@ def test_a_process_that_is_killed_while_it_is_told_a_job_costs_one_job(tmp_path:
     assert isinstance(after, CleaningFailedError)
     assert "No such file" in str(after)
     cleaner.end()
+
+
+def test_process_that_starts_while_the_broker_stops_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker closes the cleaner in the moment between the start of the process and the first message."""
+    cleaner = CleanerProcess(SYSTEM_CLOCK.monotonic)
+    start = subprocess.Popen
+
+    def close_during_start(*arguments: Any, **named: Any) -> Any:
+        process = start(*arguments, **named)
+        cleaner.close()
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", close_during_start)
+    with ThreadPoolExecutor(1) as thread:
+        assert isinstance(thread.submit(cleaner.ask, None).result(TIMEOUT_S), CleaningFailedError)
+    assert cleaner.process_id is None
+    assert isinstance(cleaner.ask(None), CleaningFailedError)
 
 
 def _waiting_bytes(pipe: int) -> int:

@@ -40,6 +40,10 @@ class AnyCleaner(Protocol):
         """Stop the cleaner immediately, even during a job. Any thread may call this method."""
         ...
 
+    def close(self) -> None:
+        """Stop the cleaner for ever. Later messages fail. Any thread may call this method."""
+        ...
+
 
 class CleanerProcess:
     """Runs compaction jobs in a separate process.
@@ -51,6 +55,7 @@ class CleanerProcess:
         self._now_s = now_s
         self._heard_at_s = now_s()
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_closed = False
 
     @property
     def process_id(self) -> int | None:
@@ -87,9 +92,17 @@ class CleanerProcess:
         if process is not None:
             process.kill()
 
+    def close(self) -> None:
+        self._is_closed = True  # first: a process that another thread starts now sees it
+        self.end()
+
     def _start(self) -> subprocess.Popen[bytes]:
-        self._process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        return self._process
+        if self._is_closed:
+            raise OSError("the broker is stopping")
+        process = self._process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        if self._is_closed:
+            process.kill()  # `close` was called before this process was known
+        return process
 
     def _read_line(self, source: IO[bytes]) -> bytes:
         while (line := source.readline(LINE_BYTES_MAX)) == PROGRESS:

@@ -158,9 +158,9 @@ class LogCleaner:
         finally:
             for task in running:
                 task.cancel()
-            for cleaner in self._busy.values():
-                cleaner.end()
-            self._end_idle()
+            for cleaner in (*self._busy.values(), *self._idle):
+                cleaner.close()
+            self._idle.clear()
             self._threads.shutdown(wait=False)
 
     @property

@@ -100,3 +100,7 @@ class Cleaner:
     def end(self) -> None:
         """Stop, even during a job."""
         self._cleaning = None
+
+    def close(self) -> None:
+        """Stop for ever."""
+        self.end()
