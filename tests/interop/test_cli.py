@@ -122,6 +122,32 @@ def test_consume_follows_until_it_is_interrupted(run, start) -> None:
     assert consumer.wait(TIMEOUT_S) == 130
 
 
+@pytest.mark.parametrize("options", [["-o", "-1"], ["-o", "@-1h"], ["-g", "regions"]])
+def test_topics_that_appear_later_are_read_if_they_match(run, start, options) -> None:
+    for name in ("region.eu", "old-region"):
+        run("topic", "create", name, "-p", 2)
+        run("produce", name, "-p", 1, given=f"{name} 1\n")
+    consumer = start("consume", r"^region\..*", "-f", r"%t %p %s\n", "-X", "metadata.max.age.ms=200", *options)
+    assert wait_for_line(consumer.stdout, "") == "region.eu 1 region.eu 1\n"
+    run("topic", "create", "regional", "-p", 1)
+    run("produce", "regional", given="no\n")
+    run("topic", "create", "region.us", "-p", 2)
+    run("produce", "region.us", "-p", 0, given="new\n")
+    assert wait_for_line(consumer.stdout, "") == "region.us 0 new\n"
+    consumer.send_signal(signal.SIGINT)
+    assert consumer.wait(TIMEOUT_S) == 130
+
+
+def test_regular_expression_waits_for_its_first_topic(run, start) -> None:
+    consumer = start("consume", "^first", "-p", 1, "-c", 1, "-X", "metadata.max.age.ms=200")
+    assert "no topic matches ^first yet" in wait_for_line(consumer.stderr, "")
+    run("topic", "create", "first-one", "-p", 2)
+    run("produce", "first-one", "-p", 0, given="not this\n")
+    run("produce", "first-one", "-p", 1, given="this\n")
+    assert consumer.communicate(timeout=TIMEOUT_S)[0] == "this\n"
+    assert consumer.returncode == 0
+
+
 def test_closed_pipe_ends_the_command_quietly_with_the_code_of_sigpipe(run, environment) -> None:
     run("topic", "create", "clicks")
     run("produce", "clicks", given="a line that is long enough to fill a pipe\n" * 20_000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -24,6 +24,7 @@ from barnabas.cli.options import (
 from barnabas.cli.signals import end_on_sigterm
 from barnabas.cli.standard_output import ending_with_reader
 from barnabas.cli.times import TIME_HELP
+from barnabas.cli.topic_selection import TOPICS_HELP, TopicSelection
 from barnabas.model import TopicPartition
 from barnabas.records import Record
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 POLL_RECORDS_MAX = 5_000
 POLL_TIMEOUT_S = 0.25
+OF_PATTERNS = {"metadata.max.age.ms": "5000"}
+"""The setting of consumers that read topics by a regular expression: topics that appear are read soon."""
 RESET_OF_ANCHOR = {Anchor.BEGINNING: "earliest", Anchor.END: "latest"}
 
 Render = Callable[[Record], bytes]
@@ -52,7 +55,7 @@ def _span(_context: click.Context, _option: click.Parameter, texts: Sequence[str
     metavar="TOPIC",
     multiple=True,
     shell_complete=complete_topics,
-    help="Topic, like the argument TOPIC.",
+    help=f"Topic, like the argument TOPIC; {TOPICS_HELP}.",
 )
 @click.option("-p", "--partition", type=click.IntRange(min=0), help="Read only this partition.")
 @click.option(
@@ -102,14 +105,22 @@ def consume(
 ) -> None:
     """Print the records of TOPICs from the beginning, and wait for new ones.
 
+    A TOPIC that begins with ^ is a regular expression for the beginning of names. Topics that appear later are read,
+    too.
+
     \b
     barnabas consume clicks -o -10 -e            # the last ten
+    barnabas consume clicks -o @-1h              # the last hour, and then new ones
     barnabas consume clicks -o s@2013-01-31 -o e@2013-02-01 -e
+    barnabas consume '^clicks\\..*' -f '%t %s\\n'  # clicks.eu, clicks.us ...
     barnabas consume clicks -f '%T %k %s\\n'
     barnabas consume clicks -g ctr               # resumes at the group's committed offsets
     """
-    wanted = [*more_topics, *topics]
-    if not wanted:
+    try:
+        selection = TopicSelection.parse([*more_topics, *topics])
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if not selection.names and not selection.has_patterns:
         raise click.UsageError("name a topic: barnabas consume TOPIC")
     if group is not None and (partition is not None or span.start.anchor not in RESET_OF_ANCHOR or span.stop):
         raise click.UsageError(
@@ -121,16 +132,37 @@ def consume(
     end_on_sigterm()
     printer = Printer(sys.stdout.buffer, render, count, unbuffered)
     with ending_with_reader(), connect(connection, quiet=quiet) as admin:
-        require_topics(admin, wanted)
-        partitions = [tp for tp in partitions_of(admin, wanted) if partition in (None, tp.partition)]
-        if not partitions:
-            raise click.ClickException(f"topic {wanted[0]!r} has no partition {partition}")
+        partitions = _partitions(admin, selection, partition, may_be_empty=not exit_at_end and span.stop is None)
         stops = _stops(admin, partitions, span, exit_at_end)
         starts = {} if group else resolve(span.start, partitions, admin)
+    if not partitions and not quiet:
+        click.echo(f"no topic matches {selection} yet; waiting for one", err=True)
     if group:
-        _consume_in_group(connection.settings(), group, wanted, span, stops, printer)
+        _consume_in_group(connection.settings(), group, selection, span, stops, printer)
+    elif selection.has_patterns and stops is None:
+        wanted = WantedPartitions(starts, partition, span.start)
+        _consume_matching(connection.settings(), selection, wanted, printer)
     else:
         _consume_alone(connection.settings(), starts, stops, printer)
+
+
+def _partitions(
+    admin: Admin, selection: TopicSelection, partition: int | None, *, may_be_empty: bool
+) -> list[TopicPartition]:
+    """Return the partitions to read.
+
+    :param partition: the number of the only partition to read of each topic; None for all.
+    :param may_be_empty: return an empty list if no topic matches the regular expressions: topics may appear later.
+    :raises click.ClickException: a topic or the partition does not exist, or no topic matches.
+    """
+    require_topics(admin, selection.names)
+    wanted = selection.selected(admin.list_topics() if selection.has_patterns else [])
+    if not wanted and not may_be_empty:
+        raise click.ClickException(f"no topic matches {selection}; see: barnabas topic list")
+    partitions = [tp for tp in partitions_of(admin, wanted) if partition in (None, tp.partition)]
+    if wanted and not partitions and not (may_be_empty and selection.has_patterns):
+        raise click.ClickException(f"topic {wanted[0]!r} has no partition {partition}")
+    return partitions
 
 
 def _render(
@@ -208,10 +240,52 @@ def _consume_alone(
                 open_ends = [tp for tp in open_ends if tp not in at_end]
 
 
+@dataclass(frozen=True, slots=True)
+class WantedPartitions:
+    """The partitions that a command without a group reads while new topics appear.
+
+    :param starts: the start offsets of the partitions that existed at the start.
+    :param number: the number of the only partition to read of each topic; None for all.
+    :param start: the start that the user has given. A new topic has no records before it, except by offset or time.
+    """
+
+    starts: Mapping[TopicPartition, int]
+    number: int | None
+    start: Bound
+
+    def place(self, consumer: Consumer, gained: Iterable[TopicPartition]) -> None:
+        """Seek in partitions that the consumer has gained, and pause those that are not wanted."""
+        of_later_topics = []
+        for tp in gained:
+            if self.number not in (None, tp.partition):
+                consumer.pause(tp)
+                consumer.seek(tp, 0)
+            elif tp in self.starts:
+                consumer.seek(tp, self.starts[tp])
+            else:
+                of_later_topics.append(tp)
+        if of_later_topics and self.start.anchor in (Anchor.TIMESTAMP, Anchor.OFFSET):
+            for tp, offset in resolve(self.start, of_later_topics, consumer).items():
+                consumer.seek(tp, offset)
+
+
+def _consume_matching(
+    chosen: dict[str, str], selection: TopicSelection, wanted: WantedPartitions, printer: Printer
+) -> None:
+    """Read the topics that match, and those that appear later."""
+    from barnabas import Consumer
+
+    own = {"auto.offset.reset": "earliest", "enable.auto.commit": "false", **OF_PATTERNS}
+    with Consumer({**own, **chosen}) as consumer, ending_with_reader():
+        consumer.subscribe(pattern=selection.full_pattern(), on_assign=lambda gained: wanted.place(consumer, gained))
+        while not printer.done:
+            printer.write(consumer.poll(max_records=printer.room, timeout_s=POLL_TIMEOUT_S))
+
+
 def _consume_in_group(
     chosen: dict[str, str],
     group: str,
-    topics: Sequence[str],
+    selection: TopicSelection,
     span: Span,
     stops: dict[TopicPartition, int] | None,
     printer: Printer,
@@ -219,9 +293,16 @@ def _consume_in_group(
     from barnabas import Consumer
 
     reset = {"auto.offset.reset": RESET_OF_ANCHOR[span.start.anchor], "enable.auto.commit": "false"}
+    if selection.has_patterns:
+        reset |= OF_PATTERNS
     joined = threading.Event()
     with Consumer({**reset, **chosen}, group=group) as consumer, ending_with_reader():
-        consumer.subscribe(list(topics), on_assign=lambda _tps: joined.set(), on_revoke=lambda _tps: joined.clear())
+        consumer.subscribe(
+            () if selection.has_patterns else selection.names,
+            pattern=selection.full_pattern() if selection.has_patterns else None,
+            on_assign=lambda _tps: joined.set(),
+            on_revoke=lambda _tps: joined.clear(),
+        )
         while not printer.done:
             records = consumer.poll(max_records=printer.room, timeout_s=POLL_TIMEOUT_S)
             printer.write(records)

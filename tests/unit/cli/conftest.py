@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -331,12 +332,20 @@ class FakeConsumer(FakeClient):
         self.positions = dict.fromkeys(partitions, 0)
 
     def subscribe(
-        self, topics: Sequence[str], *, on_assign: Callable[..., object], on_revoke: Callable[..., object]
+        self,
+        topics: Sequence[str] = (),
+        *,
+        pattern: str | None = None,
+        on_assign: Callable[..., object],
+        on_revoke: Callable[..., object] = lambda _tps: None,
     ) -> None:
-        if self.cluster.members.get(self.settings["group"]):
+        group = self.settings.get("group")
+        if group and self.cluster.members.get(group):
             on_assign([])  # the others have all there is
             return
-        offsets = self.cluster.committed.get(self.settings["group"], {})
+        if pattern is not None:
+            topics = [name for name in self.cluster.topics() if re.fullmatch(pattern, name)]
+        offsets = self.cluster.committed.get(group, {}) if group else {}
         self.positions = {
             tp: offsets[tp].offset if tp in offsets else 0 for tp in self.cluster.partitions if tp.topic in topics
         }

@@ -82,9 +82,59 @@ def test_settings_reach_the_client(clicks, run) -> None:
     assert clicks.bootstrap == "log:1"
 
 
+@pytest.fixture
+def regions(cluster):
+    for name in ("clicks.eu", "clicks.us", "clicks", "old.clicks.eu"):
+        cluster.create(name)
+        cluster.append(name, name.encode())
+        cluster.append(name, b"and more")
+    return cluster
+
+
+@pytest.mark.parametrize(
+    ("topics", "expected"),
+    [
+        ([r"^clicks\..*"], ["clicks.eu", "clicks.us"]),
+        ([r"^clicks\."], ["clicks.eu", "clicks.us"]),
+        (["^clicks$"], ["clicks"]),
+        (["^clicks"], ["clicks", "clicks.eu", "clicks.us"]),
+        (["^.*eu", "clicks"], ["clicks", "clicks.eu", "old.clicks.eu"]),
+        (["^clicks$|^old"], ["clicks", "old.clicks.eu"]),
+    ],
+)
+@pytest.mark.parametrize("options", [["-e"], ["-e", "-g", "ctr"], ["-c", "COUNT"], ["-g", "ctr", "-c", "COUNT"]])
+def test_regular_expressions_select_topics(regions, run, topics, expected, options) -> None:
+    count = 2 * len(expected)
+    outcome = run("consume", *topics, "-f", r"%t=%s\n", *(str(count) if each == "COUNT" else each for each in options))
+    assert outcome.code == 0, outcome.err
+    assert sorted(set(outcome.out.split("\n")) - {""}) == sorted(
+        line for name in expected for line in (f"{name}={name}", f"{name}=and more")
+    )
+
+
+def test_regular_expression_without_a_match_is_an_error_unless_topics_may_appear(regions, run) -> None:
+    outcome = run("consume", "^views", "-e")
+    assert (outcome.code, outcome.err) == (1, "barnabas: no topic matches ^views; see: barnabas topic list\n")
+
+
+def test_missing_topic_beside_a_regular_expression_is_an_error(regions, run) -> None:
+    outcome = run("consume", "^clicks", "klicks", "-e")
+    assert (outcome.code, outcome.err) == (
+        1,
+        "barnabas: no topic 'klicks'; did you mean 'clicks' or 'clicks.us' or 'clicks.eu'?\n",
+    )
+
+
+def test_partition_is_selected_in_each_topic_that_matches(clicks, run) -> None:
+    assert run("consume", "^clicks", "-p", 1, "-c", 2).out.split() == ["b0", "b1"]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
+        ["^clicks(", "-e"],
+        ["^*clicks", "-e"],
+        ["clicks", "-o", "@-1h:-2h"],
         ["clicks", "-J", "-K", ":"],
         ["clicks", "-f", "%s", "-J"],
         ["clicks", "-K", "\\q"],
