@@ -732,6 +732,7 @@ class Broker:
             is_leaving=self._is_leaving,
             release=barnabas.__version__,
             endpoints=() if own.has_usual_listeners else own.endpoints,
+            machine=self.config.machine,
         )
 
     def _in_metadata_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:

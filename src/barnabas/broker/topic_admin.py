@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import TypeVar
 
@@ -67,11 +66,12 @@ def new_replicas(
     :raises ApiError: INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR.
     """
     if assignment is not None:
-        check_assignment(dict(enumerate(assignment)), image.brokers)
+        check_assignment(dict(enumerate(assignment)), image.brokers, machines=_machines(image))
         return [tuple(each) for each in assignment]
     count = max(1, len(image.brokers))
     start, shift = random_below(count), random_below(count)
-    return assign_replicas(_racks(image), partition_count, replication_factor, start, shift)
+    racks, machines = _racks(image), _machines(image)
+    return assign_replicas(racks, partition_count, replication_factor, start, shift, machines=machines)
 
 
 def added_replicas(
@@ -84,16 +84,16 @@ def added_replicas(
     """
     if assignment is not None:
         wanted = dict(enumerate(assignment, start=len(existing)))
-        check_assignment(wanted, image.brokers, len(existing), len(existing[0]))
+        check_assignment(wanted, image.brokers, len(existing), len(existing[0]), _machines(image))
         return [tuple(each) for each in assignment]
-    return assign_added(_racks(image), existing, added_count)
+    return assign_added(_racks(image), existing, added_count, _machines(image))
 
 
 def reassigned_partitions(
     name: str,
     found: TopicAssignment,
     wanted: Mapping[int, Sequence[int] | None],
-    live: AbstractSet[int],
+    image: MetadataImage,
     may_change_factor: bool,
 ) -> tuple[dict[int, ReplicaSet], dict[int, ApiError]]:
     """Return the new replica sets of the partitions that can be reassigned, and the errors of all other partitions.
@@ -101,6 +101,7 @@ def reassigned_partitions(
     :param found: the current assignment of the topic.
     :param wanted: the target replicas of each partition. None cancels a reassignment.
     """
+    live, machines = image.brokers.keys(), _machines(image)
     changed: dict[int, ReplicaSet] = {}
     refused: dict[int, ApiError] = {}
     for number, target in wanted.items():
@@ -112,7 +113,7 @@ def reassigned_partitions(
             if target is None:
                 after = cancelled(before)
             else:
-                check_target(before, target, live, may_change_factor=may_change_factor)
+                check_target(before, target, live, may_change_factor=may_change_factor, machines=machines)
                 after = reassigned(before, target)
         except ApiError as error:
             refused[number] = ApiError(error.code, error.reason, f"{name}-{number}")
@@ -130,6 +131,12 @@ def unknown_partition(name: str, number: int) -> ApiError:
 def _racks(image: MetadataImage) -> dict[int, str | None]:
     """Return the racks of the live brokers. The rack is None if a broker has none."""
     return {each: broker.registration.rack or None for each, broker in image.brokers.items()}
+
+
+def _machines(image: MetadataImage) -> dict[int, str]:
+    """Return the labels of the live brokers' machines."""
+    registrations = {each: broker.registration for each, broker in image.brokers.items()}
+    return {each: found.machine for each, found in registrations.items() if found.machine}
 
 
 log = logging.getLogger(__name__)
@@ -366,10 +373,10 @@ class TopicAdmin:
             if topic is None:
                 # All partitions share one error object, because a request may contain many partitions.
                 return dict.fromkeys(wanted, _unknown_topic(name))
-            live, refused = set(self._topics.image.brokers), dict[int, ApiError]()
+            image, refused = self._topics.image, dict[int, ApiError]()
 
             def change(found: TopicAssignment) -> dict[int, ReplicaSet]:
-                changed, refusals = reassigned_partitions(name, found, wanted, live, may_change_factor)
+                changed, refusals = reassigned_partitions(name, found, wanted, image, may_change_factor)
                 refused.clear()
                 refused.update(refusals)
                 return changed

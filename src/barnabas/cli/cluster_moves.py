@@ -12,7 +12,7 @@ import click
 
 from barnabas.cli.connection import Connection
 from barnabas.cli.options import confirm, connect, connection_options, json_option, yes_option
-from barnabas.cli.partition_moves import begin_and_wait, remove_remaining_throttles, show_plan
+from barnabas.cli.partition_moves import begin_and_wait, machines_of, remove_remaining_throttles, show_plan
 from barnabas.cli.reassignment_throttle import throttle_option
 from barnabas.cli.terminal_text import with_noun
 from barnabas.model import TopicPartition
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Placed = dict[TopicPartition, tuple[int, ...]]
 Racks = Mapping[int, str | None]
+Machines = Mapping[int, str]
 
 AT_ONCE = 20
 
@@ -48,8 +49,8 @@ def drain(
 ) -> None:
     """Move all partitions of BROKER to other brokers, so that it can be removed."""
 
-    def plan(placed: Placed, racks: Racks) -> Placed:
-        return _without(broker, placed, racks)
+    def plan(placed: Placed, racks: Racks, machines: Machines) -> Placed:
+        return _without(broker, placed, racks, machines)
 
     _execute(connection, plan, at_once, throttle, plan_only=plan_only, as_json=as_json, yes=yes)
 
@@ -77,19 +78,27 @@ def replace(
     if old == new:
         raise click.UsageError("OLD and NEW are the same broker")
 
-    def plan(placed: Placed, racks: Racks) -> Placed:
+    def plan(placed: Placed, racks: Racks, machines: Machines) -> Placed:
+        from barnabas.replication.machines import machine_of
+
         if new not in racks:
             raise click.UsageError(
                 f"broker {new} is not registered; the brokers are {', '.join(map(str, sorted(racks)))}"
             )
-        both = {tp: each for tp, each in placed.items() if old in each and new in each}
+        held = {tp: each for tp, each in placed.items() if old in each}
+        machine = machine_of(new, machines)
+        both = {
+            tp: each
+            for tp, each in held.items()
+            if any(machine_of(broker, machines) == machine for broker in each if broker != old)
+        }
         taken = {
             tp: tuple(new if broker == old else broker for broker in each)
-            for tp, each in placed.items()
-            if old in each and new not in each
+            for tp, each in held.items()
+            if tp not in both
         }
-        # If both brokers have a replica of a partition, the replica on OLD moves to a third broker.
-        return taken | _without(old, both, racks, {**placed, **taken})
+        # If the machine of NEW has another replica of a partition, the replica on OLD moves to a third broker.
+        return taken | _without(old, both, racks, machines, {**placed, **taken})
 
     _execute(connection, plan, at_once, throttle, plan_only=plan_only, as_json=as_json, yes=yes)
 
@@ -117,7 +126,7 @@ def balance(
                 sizes[tp] = max(size, sizes.get(tp, 0))
     _execute(
         connection,
-        lambda placed, racks: balanced(placed, racks, sizes),
+        lambda placed, racks, machines: balanced(placed, racks, sizes, machines),
         at_once,
         throttle,
         plan_only=plan_only,
@@ -126,7 +135,7 @@ def balance(
     )
 
 
-def _without(broker: int, wanted: Placed, racks: Racks, placed: Placed | None = None) -> Placed:
+def _without(broker: int, wanted: Placed, racks: Racks, machines: Machines, placed: Placed | None = None) -> Placed:
     """Return new replicas for all partitions of a broker, without that broker."""
     from barnabas.replication.spreading import spread
 
@@ -135,12 +144,12 @@ def _without(broker: int, wanted: Placed, racks: Racks, placed: Placed | None = 
     # Only the replicas of `broker` move. Replicas on other unavailable brokers stay there.
     allowed |= {each: None for replicas in moving.values() for each in replicas if each not in {broker, *racks}}
     others = [each for tp, each in (placed or wanted).items() if tp not in moving]
-    return spread(moving, allowed, others)
+    return spread(moving, allowed, others, machines=machines)
 
 
 def _execute(
     connection: Connection,
-    plan: Callable[[Placed, Racks], Placed],
+    plan: Callable[[Placed, Racks, Machines], Placed],
     at_once: int,
     throttle: int | None,
     *,
@@ -151,7 +160,7 @@ def _execute(
     with connect(connection) as admin:
         placed = _placed(admin)
         racks = {node.id: node.rack for node in admin.brokers()}
-        targets = plan(placed, racks)
+        targets = plan(placed, racks, machines_of(admin, racks))
         if not targets:
             remove_remaining_throttles(admin, {tp.topic for tp in placed})
             click.echo("there is nothing to move", err=True)

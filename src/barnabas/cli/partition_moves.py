@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +13,7 @@ from barnabas.cli.reassignment_throttle import Targets, remove_throttles, set_th
 from barnabas.cli.table_output import show_json, show_table
 from barnabas.cli.terminal_text import with_noun
 from barnabas.clock import SYSTEM_CLOCK
+from barnabas.errors import BarnabasError
 from barnabas.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -21,6 +22,23 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.5
 """The interval in seconds between two queries for the progress of moves."""
+
+
+def machines_of(admin: Admin, brokers: Iterable[int]) -> dict[int, str]:
+    """Return the labels of the brokers' machines (setting `machine`), by broker id.
+
+    A broker that does not respond, or does not show its settings to this user, is left out. The brokers refuse a plan
+    that puts two replicas of a partition on one machine, so nothing is placed wrongly then.
+    """
+    found = {}
+    for each in brokers:
+        try:
+            setting = admin.describe_config(broker=each).get("machine")
+        except BarnabasError:
+            continue
+        if setting is not None and setting.value:
+            found[each] = setting.value
+    return found
 
 
 def show_plan(before: Targets, targets: Targets, *, as_json: bool = False) -> None:

@@ -9,7 +9,7 @@ import click
 from barnabas.cli.connection import Connection
 from barnabas.cli.name_completion import complete_topics
 from barnabas.cli.options import connect, connection_options, json_option, require_topics, yes_option
-from barnabas.cli.partition_moves import begin_and_wait, remove_remaining_throttles, show_moves, show_plan
+from barnabas.cli.partition_moves import begin_and_wait, machines_of, remove_remaining_throttles, show_moves, show_plan
 from barnabas.cli.reassignment_throttle import Targets, throttle_option
 from barnabas.model import TopicPartition
 
@@ -109,7 +109,7 @@ def _chosen(admin: Admin, before: Targets, brokers: str | None, replication_fact
 
     racks = {node.id: node.rack for node in admin.brokers()}
     allowed = racks if brokers is None else {each: racks.get(each) for each in _ids(brokers)}
-    return dict(spread(before, allowed, replication_factor=replication_factor))
+    return dict(spread(before, allowed, replication_factor=replication_factor, machines=machines_of(admin, racks)))
 
 
 def _ids(text: str) -> tuple[int, ...]:

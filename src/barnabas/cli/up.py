@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from barnabas.log_lines import LogFormat
     from barnabas.security.http_settings import HttpAddress
 
+BROKERS_MAX = 64
+
 
 @click.command()
 @click.option("--id", "broker_id", type=click.IntRange(0), metavar="N", help="Broker id.  [default: 0]")
@@ -40,6 +42,14 @@ if TYPE_CHECKING:
     multiple=True,
     help="Log directory; repeatable, for several disks.  [default: barnabas-data]",
 )
+@click.option(
+    "--brokers-here",
+    metavar="N",
+    type=click.IntRange(1, BROKERS_MAX),
+    default=1,
+    show_default=True,
+    help="Number of brokers, for a machine with several cores: consecutive ids and ports, one directory for each.",
+)
 @click.option("--config", metavar="FILE", help="File with settings under Kafka's names: TOML, or *.properties.")
 @broker_properties_option
 @broker_http_option
@@ -63,6 +73,7 @@ def up(
     allow_anonymous: bool,
     rack: str | None,
     data: tuple[str, ...],
+    brokers_here: int,
     config: str | None,
     properties: dict[str, str],
     http: HttpAddress | None,
@@ -91,6 +102,10 @@ def up(
     }
     with log_to_stderr(log_format) as lines:
         settings = load_config(config, flags, os.environ)
+        if brokers_here > 1:
+            from barnabas.cli.brokers_here import run_brokers
+
+            return run_brokers(click.get_current_context(), settings, brokers_here, log_format)
         lines.broker = settings.broker_id
         return run(settings, environment, http, ready_out_of_sync)
 

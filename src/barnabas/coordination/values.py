@@ -95,6 +95,7 @@ class BrokerRegistration:
     :param replication_host: the host from which other brokers fetch. `replication_port` is the port for other brokers;
         0 if there is none.
     :param rack: the rack of the broker; empty if it has none.
+    :param machine: the label of the broker's machine; empty if it has none.
     :param folder_id: the id of the data directory. It distinguishes this broker from another broker with the same id.
     :param is_leaving: True if the broker is shutting down. It must not become a leader or join the ISR.
     :param release: the release of Barnabas; empty if unknown.
@@ -115,6 +116,7 @@ class BrokerRegistration:
     release: str = ""
     epoch: int = 0
     endpoints: tuple[BrokerEndpoint, ...] = ()
+    machine: str = ""
 
     def endpoint(self, listener: str) -> BrokerEndpoint | None:
         """Return the endpoint of a listener; None if the broker does not have the listener."""
@@ -320,6 +322,7 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
             "is_leaving": broker.is_leaving,
             "release": broker.release,
             "epoch": broker.epoch,
+            **({"machine": broker.machine} if broker.machine else {}),
         }
     )
 
@@ -347,6 +350,7 @@ def decode_broker(path: str, data: bytes) -> BrokerRegistration:
             release=fields.string("release", ""),
             epoch=fields.integer("epoch", 0, BROKER_EPOCH_MAX, 0),
             endpoints=() if all((each.listener, each.protocol) in _USUAL for each in endpoints) else endpoints,
+            machine=fields.optional_string("machine"),
         )
     except BadValueError as error:
         raise DamagedNodeError(path, str(error)) from error

@@ -3,7 +3,7 @@
 The preferred leaders are assigned round robin. The distance between leader and followers grows with each round, so the
 followers of one broker's partitions are spread over all other brokers. The brokers are ordered so that racks alternate.
 A rack gets a second replica of a partition only if each rack already has a replica. If any broker has no rack, each
-broker is treated as a separate rack.
+machine is treated as a separate rack. A machine never gets a second replica of a partition.
 """
 
 from __future__ import annotations
@@ -12,6 +12,14 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, zip_longest
 
 from barnabas.errors import ApiError, ErrorCode
+from barnabas.replication.machines import (
+    NO_LABELS,
+    Machines,
+    alternating,
+    check_separate,
+    machine_count,
+    machine_of,
+)
 
 
 def assign_replicas(
@@ -21,6 +29,7 @@ def assign_replicas(
     start: int,
     shift: int,
     first_partition: int = 0,
+    machines: Machines = NO_LABELS,
 ) -> list[tuple[int, ...]]:
     """Return the replicas of each partition, with the preferred leader first.
 
@@ -29,24 +38,27 @@ def assign_replicas(
     :param shift: the distance from the leader of partition 0 to its followers. It is random for a new topic.
     :param first_partition: the number of the first partition to assign. Several calls with consecutive ranges return
         the same replicas as a single call.
+    :param machines: the labels of the brokers' machines.
     :raises ApiError: INVALID_PARTITIONS or INVALID_REPLICATION_FACTOR if a count is not positive or larger than the
-        number of brokers.
+        number of brokers or of machines.
 
     >>> assign_replicas({1: None, 2: None, 3: None}, 4, 2, start=0, shift=0)
     [(1, 2), (2, 3), (3, 1), (1, 3)]
     """
-    _check_counts(partition_count, replication_factor, len(brokers))
-    racks = _racks(brokers)
-    order = _alternating(racks)
-    rack_count = len(set(racks.values()))
+    _check_counts(partition_count, replication_factor, len(brokers), machine_count(brokers, machines))
+    racks = _racks(brokers, machines)
+    order = _alternating(racks, machines)
     return [
-        _replicas(order, racks, rack_count, replication_factor, number + start, shift + number // len(order))
+        _replicas(order, racks, machines, replication_factor, number + start, shift + number // len(order))
         for number in range(first_partition, first_partition + partition_count)
     ]
 
 
 def assign_added(
-    brokers: Mapping[int, str | None], existing: Sequence[tuple[int, ...]], partition_count: int
+    brokers: Mapping[int, str | None],
+    existing: Sequence[tuple[int, ...]],
+    partition_count: int,
+    machines: Machines = NO_LABELS,
 ) -> list[tuple[int, ...]]:
     """Return the replicas of partitions that are added to a topic, each with the replication factor of partition 0.
 
@@ -55,10 +67,10 @@ def assign_added(
     :param existing: the replicas of each existing partition. There must be at least one partition.
     :raises ApiError: see `assign_replicas`.
     """
-    order = _alternating(_racks(brokers))
+    order = _alternating(_racks(brokers, machines), machines)
     preferred, replication_factor = existing[0][0], len(existing[0])
     start = order.index(preferred) if preferred in order else 0
-    return assign_replicas(brokers, partition_count, replication_factor, start, start, len(existing))
+    return assign_replicas(brokers, partition_count, replication_factor, start, start, len(existing), machines)
 
 
 def check_assignment(
@@ -66,6 +78,7 @@ def check_assignment(
     brokers: Collection[int],
     first_partition: int = 0,
     replication_factor: int | None = None,
+    machines: Machines = NO_LABELS,
 ) -> None:
     """Check an assignment in an administrator's request.
 
@@ -74,8 +87,8 @@ def check_assignment(
     :param first_partition: the lowest partition number that the assignment must contain.
     :param replication_factor: the number of replicas that each partition must have. None means the number of the first
         partition.
-    :raises ApiError: INVALID_REPLICA_ASSIGNMENT if the assignment has a gap, an unknown or repeated broker, or
-        partitions with different numbers of replicas.
+    :raises ApiError: INVALID_REPLICA_ASSIGNMENT if the assignment has a gap, an unknown or repeated broker, two brokers
+        of one machine, or partitions with different numbers of replicas.
     """
     for expected, number in enumerate(sorted(assignment), first_partition):
         replicas = assignment[number]
@@ -89,9 +102,10 @@ def check_assignment(
             raise _refused(f"partition {number} names unknown brokers: {sorted(unknown)}")
         if len(replicas) != (replication_factor := replication_factor or len(replicas)):
             raise _refused(f"partition {number} has {len(replicas)} replicas, but must have {replication_factor}")
+        check_separate(replicas, machines)
 
 
-def _check_counts(partition_count: int, replication_factor: int, broker_count: int) -> None:
+def _check_counts(partition_count: int, replication_factor: int, broker_count: int, machine_count: int) -> None:
     if partition_count <= 0:
         raise ApiError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
     if replication_factor <= 0:
@@ -99,41 +113,55 @@ def _check_counts(partition_count: int, replication_factor: int, broker_count: i
     if replication_factor > broker_count:
         message = f"Replication factor: {replication_factor} larger than available brokers: {broker_count}."
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    if replication_factor > machine_count:
+        message = (
+            f"Replication factor: {replication_factor} larger than available machines: {machine_count};"
+            " two replicas must not share a machine."
+        )
+        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
 
 
-def _racks(brokers: Mapping[int, str | None]) -> dict[int, str]:
+def _racks(brokers: Mapping[int, str | None], machines: Machines) -> dict[int, str]:
     known = {broker_id: rack for broker_id, rack in sorted(brokers.items()) if rack is not None}
-    return known if len(known) == len(brokers) else {broker_id: f"{broker_id:020d}" for broker_id in sorted(brokers)}
+    return known if len(known) == len(brokers) else {each: machine_of(each, machines) for each in sorted(brokers)}
 
 
-def _alternating(racks: Mapping[int, str]) -> list[int]:
-    """Return all brokers in an order that alternates racks.
+def _alternating(racks: Mapping[int, str], machines: Machines) -> list[int]:
+    """Return all brokers in an order that alternates racks, and the machines of a rack.
 
-    Racks are sorted by name, and the brokers of a rack by id.
+    Racks are sorted by name, and the brokers of a machine by id.
     """
     members: dict[str, list[int]] = {}
     for broker_id, rack in racks.items():
         members.setdefault(rack, []).append(broker_id)
-    rounds = zip_longest(*(members[rack] for rack in sorted(members)))
+    rounds = zip_longest(*(alternating(members[rack], machines) for rack in sorted(members)))
     return [each for each in chain.from_iterable(rounds) if each is not None]
 
 
 def _replicas(
-    order: Sequence[int], racks: Mapping[int, str], rack_count: int, replication_factor: int, first: int, shift: int
+    order: Sequence[int], racks: Mapping[int, str], machines: Machines, replication_factor: int, first: int, shift: int
 ) -> tuple[int, ...]:
     """Return the replicas of one partition.
 
     Any `len(order) - 1` consecutive steps visit each other broker once, so the loop finds each replica within one round
-    over the brokers.
+    over the brokers. The exception is a machine whose brokers are in several racks: a second round ignores the racks.
     """
     replicas = [order[first % len(order)]]
-    used = {racks[replicas[0]]}
+    rack_count = len(set(racks.values()))
+    used_racks, used_machines = {racks[replicas[0]]}, {machine_of(replicas[0], machines)}
     step = shift * rack_count
+    steps_without_find = 0
     while len(replicas) < replication_factor:
         broker_id = order[(first + 1 + step % (len(order) - 1)) % len(order)]
-        if broker_id not in replicas and (racks[broker_id] not in used or len(used) == rack_count):
+        is_in_new_rack = racks[broker_id] not in used_racks or len(used_racks) == rack_count
+        machine = machine_of(broker_id, machines)
+        if machine not in used_machines and (is_in_new_rack or steps_without_find >= len(order) - 1):
             replicas.append(broker_id)
-            used.add(racks[broker_id])
+            used_racks.add(racks[broker_id])
+            used_machines.add(machine)
+            steps_without_find = 0
+        else:
+            steps_without_find += 1
         step += 1
     return tuple(replicas)
 

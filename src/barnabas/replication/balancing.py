@@ -2,7 +2,8 @@
 moves.
 
 The counts of two brokers may differ by one. Replicas move from the broker with the most replicas to the broker with the
-fewest. A move must not reduce the number of racks that hold a partition. The plan prefers to move a replica that makes
+fewest. A move must not reduce the number of racks that hold a partition, and must not put two replicas of a partition
+on one machine. The plan prefers to move a replica that makes
 the byte counts of the two brokers more equal; otherwise, it moves the smallest replica.
 
 Afterwards, the plan changes preferred leaders by reordering replicas, which moves no data. The module does no I/O.
@@ -14,6 +15,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
+from barnabas.replication.machines import NO_LABELS, Machines, machine_of
+
 Partition = TypeVar("Partition")
 """The type of the keys that identify partitions."""
 
@@ -22,19 +25,21 @@ def balance(
     placed: Mapping[Partition, Sequence[int]],
     brokers: Mapping[int, str | None],
     sizes: Mapping[Partition, int] | None = None,
+    machines: Machines = NO_LABELS,
 ) -> dict[Partition, tuple[int, ...]]:
     """Return the new replicas of each partition whose replicas should change.
 
     :param placed: the brokers that hold each partition, with the preferred leader first.
     :param brokers: the live brokers, each with its rack. The plan moves no replicas from or to other brokers.
     :param sizes: the size of each partition in bytes.
+    :param machines: the labels of the brokers' machines.
 
     >>> balance({"a": (1, 2), "b": (1, 2), "c": (1, 2)}, {1: None, 2: None, 3: None})
     {'a': (1, 3), 'b': (3, 2), 'c': (2, 1)}
     >>> balance({"a": (1, 2), "b": (1, 2)}, {1: None, 2: None})
     {'a': (2, 1)}
     """
-    plan = _Plan(placed, brokers, sizes or {})
+    plan = _Plan(placed, brokers, sizes or {}, machines)
     plan.move_replicas()
     plan.change_leaders()
     return {each: after for each, after in plan.placed.items() if after != tuple(placed[each])}
@@ -46,9 +51,11 @@ class _Plan(Generic[Partition]):
         placed: Mapping[Partition, Sequence[int]],
         brokers: Mapping[int, str | None],
         sizes: Mapping[Partition, int],
+        machines: Machines,
     ) -> None:
         self.placed = {partition: tuple(replicas) for partition, replicas in placed.items()}
         self._brokers = brokers
+        self._machines = machines
         self._sizes = sizes
         self._held: dict[int, dict[Partition, None]] = {each: {} for each in brokers}
         """The partitions that each broker holds. Dicts keep their order, so the plan is deterministic."""
@@ -102,7 +109,12 @@ class _Plan(Generic[Partition]):
     def _may_go(self, partition: Partition, source: int, target: int) -> bool:
         replicas = self.placed[partition]
         after = [target if each == source else each for each in replicas]
-        return target not in replicas and self._rack_count(after) >= self._rack_count(replicas)
+        machine, kept = machine_of(target, self._machines), (each for each in replicas if each != source)
+        return (
+            target not in replicas
+            and self._rack_count(after) >= self._rack_count(replicas)
+            and all(machine_of(each, self._machines) != machine for each in kept)
+        )
 
     def _rack_count(self, replicas: Iterable[int]) -> int:
         """Return the number of racks that hold these replicas.

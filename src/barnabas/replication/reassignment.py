@@ -16,6 +16,7 @@ from collections.abc import Set as AbstractSet
 
 from barnabas.coordination.values import PartitionState, ReplicaSet
 from barnabas.errors import ApiError, ErrorCode
+from barnabas.replication.machines import NO_LABELS, Machines, check_separate
 
 
 def reassigned(before: ReplicaSet, target: Sequence[int]) -> ReplicaSet:
@@ -49,14 +50,20 @@ def cancelled(before: ReplicaSet) -> ReplicaSet:
 
 
 def check_target(
-    before: ReplicaSet, target: Sequence[int], live: AbstractSet[int], *, may_change_factor: bool = True
+    before: ReplicaSet,
+    target: Sequence[int],
+    live: AbstractSet[int],
+    *,
+    may_change_factor: bool = True,
+    machines: Machines = NO_LABELS,
 ) -> None:
     """Check the target replicas of a reassignment.
 
     :param live: the live brokers. A current replica need not be live.
     :param may_change_factor: True if the target may have another replication factor (KIP-860).
-    :raises ApiError: INVALID_REPLICA_ASSIGNMENT (no replica, or a repeated or unknown broker),
-        INVALID_REPLICATION_FACTOR (a different number of replicas).
+    :param machines: the labels of the brokers' machines.
+    :raises ApiError: INVALID_REPLICA_ASSIGNMENT (no replica, a repeated or unknown broker, or two brokers of one
+        machine), INVALID_REPLICATION_FACTOR (a different number of replicas).
     """
     if not target:
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition must have at least one replica")
@@ -70,6 +77,8 @@ def check_target(
             f"the partition has {len(before.target)} replicas; the replication factor must not change to {len(target)}"
         )
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    if set(target) - set(before.replicas):
+        check_separate(target, machines)
 
 
 def is_complete(replicas: ReplicaSet, isr: Sequence[int], min_insync_replicas: int) -> bool:

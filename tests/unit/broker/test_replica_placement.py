@@ -100,3 +100,18 @@ def test_added_partitions_that_an_administrator_places_have_as_many_replicas_as_
 def test_refusal_of_an_added_partition_names_it_by_its_number() -> None:
     with pytest.raises(ApiError, match=r"partition 5\b"):
         added_replicas(THREE, [(1, 2)] * 5, 1, [[1, 4]])
+
+
+def test_labels_of_machines_count_for_new_and_for_added_partitions() -> None:
+    image = MetadataImage(
+        {
+            each: LiveBroker(BrokerRegistration(each, "here", each, machine=machine), 1)
+            for each, machine in {1: "a", 2: "a", 3: "b"}.items()
+        }
+    )
+    placed = new_replicas(image, 4, 2, None, lambda _: 0)
+    assert all(3 in replicas for replicas in placed)
+    assert all(3 in replicas for replicas in added_replicas(image, placed, 4, None))
+    assert refusal(new_replicas, image, 1, 3, None, lambda _: 0) is ErrorCode.INVALID_REPLICATION_FACTOR
+    assert refusal(new_replicas, image, 1, 2, [[1, 2]], never) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert refusal(added_replicas, image, placed, 1, [[2, 1]]) is ErrorCode.INVALID_REPLICA_ASSIGNMENT

@@ -53,7 +53,7 @@ def test_port_has_16_bits(port: object) -> None:
         decode_broker("/brokers/ids/1", with_field(BROKER, "endpoints", [f"REPLICATION://here:{port!s:.300}"]))
 
 
-@pytest.mark.parametrize("name", ["host", "rack", "folder_id", "release"])
+@pytest.mark.parametrize("name", ["host", "rack", "folder_id", "release", "machine"])
 @pytest.mark.parametrize("text", TEXTS)
 def test_texts_of_a_broker_fit_a_frame(name: str, text: object) -> None:
     with pytest.raises(DamagedNodeError) as caught:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from itertools import chain
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.replication.assignment import assign_added, assign_replicas, check_assignment
+from barnabas.replication.machines import machine_count
 
 FIVE = dict.fromkeys(range(5))
 RACKS = {0: "rack1", 1: "rack3", 2: "rack3", 3: "rack2", 4: "rack2", 5: "rack1"}
@@ -110,3 +115,48 @@ class TestManualAssignment:
         check_assignment({4: [2, 1], 3: [1, 3]}, {1, 2, 3}, first_partition=3, replication_factor=2)
         with pytest.raises(ApiError, match="partition 3 has 1 replicas, but must have 2"):
             check_assignment({3: [1]}, {1, 2, 3}, first_partition=3, replication_factor=2)
+
+
+LABELS = {1: "a", 2: "a", 3: "b", 4: "b"}
+
+
+def test_no_machine_gets_two_replicas_and_all_brokers_get_as_many() -> None:
+    brokers: dict[int, str | None] = dict.fromkeys(LABELS)
+    placed = assign_replicas(brokers, 8, 2, start=1, shift=2, machines=LABELS)
+    assert {tuple(sorted(LABELS[each] for each in replicas)) for replicas in placed} == {("a", "b")}
+    assert Counter(replicas[0] for replicas in placed) == Counter(dict.fromkeys(LABELS, 2))
+    assert Counter(chain.from_iterable(placed)) == Counter(dict.fromkeys(LABELS, 4))
+    with pytest.raises(ApiError, match="available machines: 2") as caught:
+        assign_replicas(brokers, 1, 3, 0, 0, machines=LABELS)
+    assert caught.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+def test_two_brokers_of_a_machine_are_refused_in_an_assignment() -> None:
+    check_assignment({0: [1, 3]}, LABELS, machines=LABELS)
+    with pytest.raises(ApiError, match="brokers 3 and 4 are on the same machine, b") as caught:
+        check_assignment({0: [3, 4]}, LABELS, machines=LABELS)
+    assert caught.value.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+@given(
+    places=st.lists(
+        st.tuples(st.sampled_from([None, "north", "south", "east"]), st.sampled_from(["", "a", "b", "c", "d"])),
+        min_size=1,
+        max_size=9,
+    ),
+    start=st.integers(0, 20),
+    shift=st.integers(0, 20),
+    data=st.data(),
+)
+def test_replicas_share_no_machine_wherever_brokers_are(places, start, shift, data) -> None:
+    """Racks and machines contradict each other in many of these clusters: a machine has brokers in several racks."""
+    brokers = {number: rack for number, (rack, _) in enumerate(places)}
+    machines = {number: label for number, (_, label) in enumerate(places) if label}
+    factor = data.draw(st.integers(1, machine_count(brokers, machines)))
+    placed = assign_replicas(brokers, 12, factor, start, shift, machines=machines)
+    for replicas in placed:
+        assert len(replicas) == factor
+        assert machine_count(replicas, machines) == factor
+    if not machines and None not in brokers.values():
+        racks = len(set(brokers.values()))
+        assert all(len({brokers[each] for each in replicas}) == min(factor, racks) for replicas in placed)

@@ -59,3 +59,12 @@ def test_leaders_are_shared_out_without_a_move() -> None:
     after = placed | balance(placed, {1: None, 2: None, 3: None})
     assert counts(after)[1] == {1: 3, 2: 3, 3: 3}
     assert all(set(each) == {1, 2, 3} for each in after.values())
+
+
+def test_balance_puts_no_two_replicas_on_one_machine() -> None:
+    placed = dict.fromkeys(range(6), (1, 3))
+    machines = {1: "a", 2: "a", 3: "b", 4: "b"}
+    moved = balance(placed, dict.fromkeys(machines), machines=machines)
+    after = {**placed, **moved}
+    assert all({machines[each] for each in replicas} == {"a", "b"} for replicas in after.values())
+    assert Counter(each for replicas in after.values() for each in replicas) == Counter(dict.fromkeys(machines, 3))

@@ -58,6 +58,13 @@ def test_replica_that_is_there_already_need_not_live() -> None:
     check_target(ReplicaSet((1, 3)), (3, 2), {1, 2}, may_change_factor=False)
 
 
+def test_target_with_two_brokers_of_a_machine_is_refused_unless_it_is_a_new_order() -> None:
+    machines = {1: "a", 3: "a", 2: "b"}
+    with pytest.raises(ApiError, match="same machine"):
+        check_target(ReplicaSet((1, 2)), (1, 3), {1, 2, 3}, machines=machines)
+    check_target(ReplicaSet((1, 3)), (3, 1), {1, 3}, machines=machines)  # placed before the brokers had labels
+
+
 def test_number_of_replicas_is_that_of_the_move_under_way() -> None:
     moving = reassigned(ReplicaSet((1, 2)), (1, 2, 3))
     check_target(moving, (2, 3, 4), {1, 2, 3, 4}, may_change_factor=False)

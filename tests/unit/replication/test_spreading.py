@@ -47,3 +47,11 @@ def test_number_of_replicas_changes_where_it_is_asked_for() -> None:
     assert spread(placed, without_racks(2, 3), replication_factor=1) == {"a": (2,)}
     with pytest.raises(ApiError):
         spread(placed, without_racks(1, 2), replication_factor=3)
+
+
+def test_replica_never_goes_to_a_machine_that_has_another() -> None:
+    machines = {1: "a", 2: "b", 3: "a", 4: "c"}
+    brokers: dict[int, str | None] = {1: None, 3: None, 4: None}
+    assert spread({"p": (1, 2)}, brokers, [(4,)] * 9, machines=machines) == {"p": (1, 4)}
+    with pytest.raises(ApiError, match="allowed machines, 1"):
+        spread({"p": (1, 2)}, {1: None, 3: None}, machines=machines)

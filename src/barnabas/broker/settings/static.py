@@ -341,6 +341,11 @@ class BrokerConfig:
         "The rack of this broker (broker.rack in Kafka): replicas are spread over racks.",
         kafka_names=("broker.rack",),
     )
+    machine: str = setting(
+        "",
+        "A label of this broker's machine (ours), for machines with several brokers: two replicas of a partition are"
+        " never placed on brokers with the same label. Empty: the only broker of its machine.",
+    )
     replica_selector_class: str = setting(
         "",
         "The replica that consumers with client.rack read from (KIP-392): LeaderSelector, or empty: the leader;"
@@ -691,6 +696,8 @@ class BrokerConfig:
             raise ConfigurationError(f"broker.id is {self.broker_id}; it must be from 0 to {BROKER_ID_MAX}")
         if not is_text(self.rack):
             raise ConfigurationError(f"rack is {shown(self.rack)}; it must have at most {TEXT_BYTES_MAX} bytes")
+        if not is_text(self.machine):
+            raise ConfigurationError(f"machine is {shown(self.machine)}; it must have at most {TEXT_BYTES_MAX} bytes")
 
     def _take_host(self, name: str) -> None:
         """Remove the brackets from an IPv6 address."""
