@@ -12,8 +12,16 @@ from barnabas.client.admin.groups import GroupListing as GroupListing
 from barnabas.client.admin.groups import MemberDescription as MemberDescription
 from barnabas.client.admin.quotas import ClientQuota as ClientQuota
 from barnabas.client.admin.reassignments import Reassignment as Reassignment
+from barnabas.client.admin.share_groups import DeliveredRange as DeliveredRange
+from barnabas.client.admin.share_groups import DeliveryState as DeliveryState
+from barnabas.client.admin.share_groups import ShareGroupDescription as ShareGroupDescription
+from barnabas.client.admin.share_groups import ShareGroupMember as ShareGroupMember
+from barnabas.client.admin.share_groups import ShareGroupOffset as ShareGroupOffset
 from barnabas.client.admin.topics import PartitionDescription as PartitionDescription
 from barnabas.client.admin.topics import TopicDescription as TopicDescription
+from barnabas.client.admin.transactions import ProducerDescription as ProducerDescription
+from barnabas.client.admin.transactions import TransactionDescription as TransactionDescription
+from barnabas.client.admin.transactions import TransactionListing as TransactionListing
 from barnabas.client.admin.users import ScramCredentialInfo as ScramCredentialInfo
 from barnabas.client.admin.users import UserDescription as UserDescription
 from barnabas.client.consumer.async_consumer import AsyncConsumer as AsyncConsumer

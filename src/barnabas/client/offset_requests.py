@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import TypeVar
 
 from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
@@ -43,12 +44,17 @@ REPLICA_ID_CONSUMER = -1
 
 
 async def list_offsets(
-    cluster: Cluster, timestamps_ms: Mapping[TopicPartition, int], *, timeout_s: float | None = None
+    cluster: Cluster,
+    timestamps_ms: Mapping[TopicPartition, int],
+    *,
+    timeout_s: float | None = None,
+    isolation_level: int = 0,
 ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
     """Return, for each partition, the offset of the first record at or after a timestamp, or None if there is no such
     record.
 
     :param timestamps_ms: timestamps in ms since the epoch, EARLIEST_TIMESTAMP or LATEST_TIMESTAMP, by partition.
+    :param isolation_level: with 1 (read_committed), the end of a partition is its last stable offset.
     :raises ApiError: a partition does not exist, and other errors.
     :raises TimedOutError: the leaders did not respond in time.
     """
@@ -56,7 +62,7 @@ async def list_offsets(
 
     async def attempt() -> None:
         wanted = {tp: at_ms for tp, at_ms in timestamps_ms.items() if tp not in found}
-        answers = await ask_leaders(cluster, wanted, _ask_leader)
+        answers = await ask_leaders(cluster, wanted, partial(_ask_leader, isolation_level=isolation_level))
         failure: ApiError | None = None
         for response in answers:
             failure = _take(cluster, response, timestamps_ms, found) or failure
@@ -117,12 +123,15 @@ def _leader(cluster: Cluster, tp: TopicPartition, operations: str) -> int:
     raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp} has no leader")
 
 
-async def _ask_leader(cluster: Cluster, node_id: int, part: Mapping[TopicPartition, int]) -> ListOffsetsResponse:
+async def _ask_leader(
+    cluster: Cluster, node_id: int, part: Mapping[TopicPartition, int], *, isolation_level: int = 0
+) -> ListOffsetsResponse:
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for tp, at_ms in part.items():
         topics.setdefault(tp.topic, []).append(ListOffsetsPartition(partition_index=tp.partition, timestamp=at_ms))
     request = ListOffsetsRequest(
         replica_id=REPLICA_ID_CONSUMER,
+        isolation_level=isolation_level,
         topics=[ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
     )
     response: ListOffsetsResponse = await cluster.send(node_id, request)

@@ -25,20 +25,34 @@ from barnabas.protocol.declare import (
     response_of,
 )
 from barnabas.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from barnabas.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+)
 from barnabas.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
 )
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+from barnabas.protocol.messages.read_share_group_state import ReadShareGroupStateRequest, ReadShareGroupStateResponse
+from barnabas.protocol.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 
 WITHOUT_DEFINITION = {
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
     PushTelemetryRequest,
     PushTelemetryResponse,
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+    ReadShareGroupStateRequest,
+    ReadShareGroupStateResponse,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
 }
-"""kafka-python has no telemetry; `test_telemetry_messages.py` has frames of these messages."""
+"""kafka-python has no telemetry and no share groups: `test_telemetry_messages.py` and `test_share_group_messages.py`
+have frames of these messages.
+"""
 
 DECLARED = [
     *(cls for api in declared_apis().values() for cls in (api.request, api.response) if cls not in WITHOUT_DEFINITION),

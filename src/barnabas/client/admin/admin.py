@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from barnabas.client.admin.groups import GroupDescription, GroupListing
     from barnabas.client.admin.quotas import ClientQuota
     from barnabas.client.admin.reassignments import Reassignment
+    from barnabas.client.admin.share_groups import DeliveredRange, ShareGroupDescription, ShareGroupOffset
     from barnabas.client.admin.topics import TopicDescription
+    from barnabas.client.admin.transactions import (
+        ProducerDescription,
+        TransactionDescription,
+        TransactionListing,
+    )
     from barnabas.client.admin.users import UserDescription
     from barnabas.errors import ErrorCode
     from barnabas.security.acls import AclBinding, AclFilter
@@ -99,6 +105,15 @@ class Admin:
         """
         wanted = None if names is None else list(names)
         return self._thread.call(self._operations.describe_topics(wanted, include_internal=include_internal))
+
+    def eligible_leader_replicas(self, topics: Iterable[str]) -> dict[TopicPartition, tuple[int, ...]]:
+        """Return the ids of the eligible leader replicas (KIP-966) of the partitions that have some.
+
+        These replicas have all committed records although they are not in sync, so their election is not unclean.
+
+        :raises UnsupportedVersionError: the broker is older than Kafka 3.8.
+        """
+        return self._thread.call(self._operations.eligible_leader_replicas(list(topics)))
 
     def add_partitions(self, name: str, total: int) -> None:
         """Increase the number of partitions of a topic to `total`.
@@ -204,6 +219,13 @@ class Admin:
         """
         return self._thread.call(self._operations.describe_cluster())
 
+    def api_versions(self, broker: int | None = None) -> dict[str, range]:
+        """Return the versions of each API that both a broker and this client support, by Kafka's name of the API.
+
+        :param broker: the id of the broker, or None for any broker.
+        """
+        return self._thread.call(self._operations.api_versions(broker))
+
     def log_dirs(self, broker: int | None = None, *, with_sizes: bool = True) -> list[LogDir]:
         """Return the log directories of one broker or of all live brokers: path, free space and logs.
 
@@ -233,9 +255,15 @@ class Admin:
         """Return the first offset of each partition, which is its log start offset."""
         return self._thread.call(self._operations.beginning_offsets(list(tps)))
 
-    def end_offsets(self, tps: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
-        """Return the offset after the last readable record of each partition, which is its high watermark."""
-        return self._thread.call(self._operations.end_offsets(list(tps)))
+    def end_offsets(
+        self, tps: Iterable[tuple[str, int]], *, isolation_level: str = "read_uncommitted"
+    ) -> dict[TopicPartition, int]:
+        """Return the offset after the last readable record of each partition, which is its high watermark.
+
+        :param isolation_level: `read_committed` returns the last stable offset, which is lower while the partition has
+            an open transaction.
+        """
+        return self._thread.call(self._operations.end_offsets(list(tps), isolation_level=isolation_level))
 
     def offsets_for_times(
         self, timestamps_ms: Mapping[tuple[str, int], int]
@@ -318,6 +346,87 @@ class Admin:
             GROUP_ID_NOT_FOUND; UNKNOWN_TOPIC_OR_PARTITION. The offsets of the other partitions are still deleted.
         """
         self._thread.call(self._operations.delete_group_offsets(group, list(tps)))
+
+    # --- share groups -----------------------------------------------------------------------------------
+
+    def describe_share_group(self, group: str) -> ShareGroupDescription:
+        """Return the state of a share group (KIP-932), and its members with their partitions.
+
+        If the share group does not exist, the call raises no error, and `exists` of the result is False.
+
+        :raises ApiError: INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED.
+        :raises UnsupportedVersionError: the broker is older than Kafka 4.1, or is a broker of Barnabas.
+        """
+        return self._thread.call(self._operations.describe_share_group(group))
+
+    def share_group_offsets(self, group: str) -> dict[TopicPartition, ShareGroupOffset]:
+        """Return the start offset and the lag of a share group in each of its partitions.
+
+        :raises ApiError: GROUP_ID_NOT_FOUND, GROUP_AUTHORIZATION_FAILED.
+        :raises UnsupportedVersionError: the broker is older than Kafka 4.1, or is a broker of Barnabas.
+        """
+        return self._thread.call(self._operations.share_group_offsets(group))
+
+    def share_group_deliveries(
+        self, group: str, offsets: Mapping[TopicPartition, ShareGroupOffset]
+    ) -> dict[TopicPartition, list[DeliveredRange]]:
+        """Return the stored delivery states of records above the start offset of a share group, by partition.
+
+        Brokers store a record's state when a member acknowledges, releases or rejects it. No API returns the records
+        that members hold at the moment, or the member that holds a record.
+
+        :param offsets: the result of `share_group_offsets`.
+        :raises ApiError: CLUSTER_AUTHORIZATION_FAILED: the client lacks CLUSTER_ACTION. FENCED_LEADER_EPOCH: a leader
+            has changed since the call of `share_group_offsets`.
+        :raises UnsupportedVersionError: the broker is older than Kafka 4.1, or is a broker of Barnabas.
+        """
+        return self._thread.call(self._operations.share_group_deliveries(group, dict(offsets)))
+
+    # --- transactions -----------------------------------------------------------------------------------
+
+    def list_transactions(
+        self,
+        *,
+        states: Collection[str] = (),
+        producer_ids: Collection[int] = (),
+        longer_than_ms: int | None = None,
+    ) -> list[TransactionListing]:
+        """Return the transactional ids of the cluster with their states, in order. Ids without DESCRIBE are left out.
+
+        :param states: return only ids in one of these states, for example `["Ongoing"]`.
+        :param producer_ids: return only ids with one of these producer ids.
+        :param longer_than_ms: return only ids whose transaction is open for longer.
+        :raises UnsupportedVersionError: the broker is older than Kafka 3.0 (3.8 for `longer_than_ms`), or is a broker
+            of Barnabas, which has no transactions.
+        """
+        return self._thread.call(
+            self._operations.list_transactions(
+                states=list(states), producer_ids=list(producer_ids), longer_than_ms=longer_than_ms
+            )
+        )
+
+    def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
+        """Return the states of transactional ids, with the partitions of their open transactions.
+
+        The result lacks the ids that do not exist.
+
+        :raises ApiError: TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+        :raises UnsupportedVersionError: the broker is older than Kafka 3.0, or is a broker of Barnabas.
+
+            with barnabas.Admin("localhost:9092") as admin:
+                ids = [each.transactional_id for each in admin.list_transactions(states=["Ongoing"])]
+                for each in admin.describe_transactions(ids).values():
+                    print(each.transactional_id, each.start_ms, each.partitions)
+        """
+        return self._thread.call(self._operations.describe_transactions(list(transactional_ids)))
+
+    def describe_producers(self, tps: Iterable[tuple[str, int]]) -> dict[TopicPartition, list[ProducerDescription]]:
+        """Return the idempotent and transactional producers for which the leader of each partition has state.
+
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; TOPIC_AUTHORIZATION_FAILED: READ on the topic is missing.
+        :raises UnsupportedVersionError: the broker is older than Kafka 2.8.
+        """
+        return self._thread.call(self._operations.describe_producers(list(tps)))
 
     # --- users ------------------------------------------------------------------------------------------
 

@@ -6,16 +6,19 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from barnabas import __version__
 from barnabas.client.cluster import Cluster
 from barnabas.client.permissions import Need
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import Node, TopicPartition
+from barnabas.protocol.apis import declared_apis
 from barnabas.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopic,
 )
+from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from barnabas.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
@@ -75,6 +78,34 @@ async def describe_cluster(cluster: Cluster) -> ClusterDescription:
         return ClusterDescription(response.cluster_id, controller, tuple(nodes))
 
     return await cluster.retrying(attempt, what="cannot describe the cluster")
+
+
+async def api_versions(cluster: Cluster, broker: int | None = None) -> dict[str, range]:
+    """Return the versions of each API that both a broker and this client support, by the name of the API.
+
+    :raises TimedOutError: the broker did not respond in time.
+    """
+
+    async def attempt() -> dict[str, range]:
+        if broker is not None:
+            await cluster.refresh()
+        channel = await cluster.any_channel() if broker is None else await cluster.channel_to(broker)
+        request = ApiVersionsRequest(client_software_name="barnabas", client_software_version=__version__)
+        response: ApiVersionsResponse = await cluster.ask(channel, request)
+        if response.error_code:
+            raise ApiError(response.error_code, subject="versions of APIs")
+        ours = declared_apis()
+        return {
+            ours[each.api_key].name: versions
+            for each in response.api_keys
+            if each.api_key in ours and (versions := _common(each, ours[each.api_key].versions))
+        }
+
+    return await cluster.retrying(attempt, what="cannot read the versions of APIs")
+
+
+def _common(served: ApiVersion, ours: range) -> range:
+    return range(max(served.min_version, ours.start), min(served.max_version + 1, ours.stop))
 
 
 async def log_dirs(cluster: Cluster, broker: int | None = None, *, with_sizes: bool = True) -> list[LogDir]:

@@ -22,12 +22,21 @@ if TYPE_CHECKING:
     from barnabas.client.admin.groups import GroupDescription, GroupListing
     from barnabas.client.admin.quotas import ClientQuota
     from barnabas.client.admin.reassignments import Reassignment
+    from barnabas.client.admin.share_groups import DeliveredRange, ShareGroupDescription, ShareGroupOffset
     from barnabas.client.admin.topics import TopicDescription
+    from barnabas.client.admin.transactions import (
+        ProducerDescription,
+        TransactionDescription,
+        TransactionListing,
+    )
     from barnabas.client.admin.users import UserDescription
     from barnabas.errors import ErrorCode
     from barnabas.security.acls import AclBinding, AclFilter
 
 T = TypeVar("T")
+
+ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
+"""The isolation levels, in the order of their numbers in the protocol."""
 
 
 def cluster_of(config: AdminConfig) -> Cluster:
@@ -88,6 +97,11 @@ class AdminOperations:
         wanted = None if names is None else list(names)
         cluster = self._cluster
         return await self._run(cluster.retrying(lambda: cluster.describe(wanted), what="cannot list topics"))
+
+    async def eligible_leader_replicas(self, topics: Iterable[str]) -> dict[TopicPartition, tuple[int, ...]]:
+        from barnabas.client.admin.topics import eligible_leader_replicas
+
+        return await self._run(eligible_leader_replicas(self._cluster, list(topics)))
 
     async def add_partitions(self, name: str, total: int) -> None:
         from barnabas.client.admin.topic_changes import add_partitions
@@ -157,6 +171,11 @@ class AdminOperations:
 
         return await self._run(describe_cluster(self._cluster))
 
+    async def api_versions(self, broker: int | None = None) -> dict[str, range]:
+        from barnabas.client.admin.brokers import api_versions
+
+        return await self._run(api_versions(self._cluster, broker))
+
     async def log_dirs(self, broker: int | None = None, *, with_sizes: bool = True) -> list[LogDir]:
         from barnabas.client.admin.brokers import log_dirs
 
@@ -174,11 +193,22 @@ class AdminOperations:
     async def beginning_offsets(self, tps: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
         return await self._ends(tps, EARLIEST_TIMESTAMP)
 
-    async def end_offsets(self, tps: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
-        return await self._ends(tps, LATEST_TIMESTAMP)
+    async def end_offsets(
+        self, tps: Iterable[tuple[str, int]], *, isolation_level: str = "read_uncommitted"
+    ) -> dict[TopicPartition, int]:
+        return await self._ends(tps, LATEST_TIMESTAMP, isolation_level)
 
-    async def _ends(self, tps: Iterable[tuple[str, int]], which: int) -> dict[TopicPartition, int]:
-        found = await self.offsets_for_times(dict.fromkeys(tps, which))
+    async def _ends(
+        self, tps: Iterable[tuple[str, int]], which: int, isolation_level: str = "read_uncommitted"
+    ) -> dict[TopicPartition, int]:
+        if isolation_level not in ISOLATION_LEVELS:
+            raise ConfigurationError(f"isolation_level must be one of {', '.join(ISOLATION_LEVELS)}")
+        wanted = {TopicPartition(*tp): which for tp in tps}
+        if not wanted:
+            return {}
+        found = await self._run(
+            list_offsets(self._cluster, wanted, isolation_level=ISOLATION_LEVELS.index(isolation_level))
+        )
         return {tp: at.offset for tp, at in found.items() if at is not None}
 
     async def offsets_for_times(
@@ -239,6 +269,50 @@ class AdminOperations:
         from barnabas.client.admin.groups import delete_group_offsets
 
         await self._run(delete_group_offsets(self._cluster, group, [TopicPartition(*tp) for tp in tps]))
+
+    # --- share groups -----------------------------------------------------------------------------------
+
+    async def describe_share_group(self, group: str) -> ShareGroupDescription:
+        from barnabas.client.admin.share_groups import describe_share_group
+
+        return await self._run(describe_share_group(self._cluster, group))
+
+    async def share_group_offsets(self, group: str) -> dict[TopicPartition, ShareGroupOffset]:
+        from barnabas.client.admin.share_groups import share_group_offsets
+
+        return await self._run(share_group_offsets(self._cluster, group))
+
+    async def share_group_deliveries(
+        self, group: str, offsets: Mapping[TopicPartition, ShareGroupOffset]
+    ) -> dict[TopicPartition, list[DeliveredRange]]:
+        from barnabas.client.admin.share_groups import share_group_deliveries
+
+        return await self._run(share_group_deliveries(self._cluster, group, dict(offsets)))
+
+    # --- transactions -----------------------------------------------------------------------------------
+
+    async def list_transactions(
+        self,
+        *,
+        states: Collection[str] = (),
+        producer_ids: Collection[int] = (),
+        longer_than_ms: int | None = None,
+    ) -> list[TransactionListing]:
+        from barnabas.client.admin.transactions import list_transactions
+
+        return await self._run(list_transactions(self._cluster, states, producer_ids, longer_than_ms))
+
+    async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
+        from barnabas.client.admin.transactions import describe_transactions
+
+        return await self._run(describe_transactions(self._cluster, list(transactional_ids)))
+
+    async def describe_producers(
+        self, tps: Iterable[tuple[str, int]]
+    ) -> dict[TopicPartition, list[ProducerDescription]]:
+        from barnabas.client.admin.transactions import describe_producers
+
+        return await self._run(describe_producers(self._cluster, [TopicPartition(*tp) for tp in tps]))
 
     # --- users ------------------------------------------------------------------------------------------
 

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from barnabas.client.cluster import TopicView
+from barnabas.client.cluster import Cluster, TopicView
 from barnabas.client.permissions import Need, with_permission
 from barnabas.errors import ApiError, ErrorCode
+from barnabas.model import NO_LEADER_EPOCH, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """A partition: the ids of its leader (-1 if there is none), replicas, in-sync replicas and offline replicas."""
+    """A partition: the ids of its leader (-1 if there is none), replicas, in-sync replicas and offline replicas.
+
+    `leader_epoch` increases with each leader election; -1 for old brokers.
+    """
 
     partition: int
     leader: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     offline_replicas: tuple[int, ...] = ()
+    leader_epoch: int = NO_LEADER_EPOCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +83,46 @@ def describe(topic: TopicView) -> TopicDescription:
         name=topic.name,
         id=topic.topic_id.hex() if any(topic.topic_id) else "",
         partitions=tuple(
-            PartitionDescription(each.partition, each.leader, each.replicas, each.isr, each.offline_replicas)
+            PartitionDescription(
+                each.partition, each.leader, each.replicas, each.isr, each.offline_replicas, each.leader_epoch
+            )
             for each in topic.partitions
         ),
         error=topic.error,
     )
+
+
+async def eligible_leader_replicas(cluster: Cluster, topics: Sequence[str]) -> dict[TopicPartition, tuple[int, ...]]:
+    """Return the eligible leader replicas of the partitions that have some (KIP-966).
+
+    :raises UnsupportedVersionError: the broker is older than Kafka 3.8.
+    """
+    # Import the messages here: most calls of admin clients do not need them, and the import takes time.
+    from barnabas.protocol.messages.describe_topic_partitions import (  # noqa: PLC0415
+        Cursor,
+        DescribeTopicPartitionsRequest,
+        DescribeTopicPartitionsResponse,
+        TopicRequest,
+    )
+
+    async def attempt() -> dict[TopicPartition, tuple[int, ...]]:
+        found: dict[TopicPartition, tuple[int, ...]] = {}
+        wanted = [TopicRequest(name=name) for name in sorted(set(topics))]
+        cursor: Cursor | None = None
+        place: tuple[str, int] = ("", -1)
+        while wanted:
+            channel = await cluster.any_channel()
+            response: DescribeTopicPartitionsResponse = await cluster.ask(
+                channel, DescribeTopicPartitionsRequest(topics=wanted, cursor=cursor)
+            )
+            for topic in response.topics:
+                for each in topic.partitions:
+                    if topic.name is not None and each.eligible_leader_replicas:
+                        found[TopicPartition(topic.name, each.partition_index)] = tuple(each.eligible_leader_replicas)
+            cursor, before = response.next_cursor, place
+            if cursor is None or (place := (cursor.topic_name, cursor.partition_index)) <= before:
+                break  # there is no next page, or the broker repeats a page
+            wanted = [each for each in wanted if each.name >= cursor.topic_name]
+        return found
+
+    return await cluster.retrying(attempt, what="cannot describe the partitions of topics")
