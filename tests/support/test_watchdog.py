@@ -68,5 +68,6 @@ def test_a_test_without_an_end_is_told_with_its_line_and_keeps_no_other_from_its
     assert "20 passed" in run.stdout
     line = next(number for number, text in enumerate((OTHERS + HANGS[name]).split("\n"), 1) if "Event().wait()" in text)
     assert f'test_it.py", line {line} in ' in run.stderr
+    assert "threads in the kernel:" in run.stderr
     assert "innermost first" in run.stdout
     assert f" test_it.py:{line} " in run.stdout.partition("innermost first")[2]

@@ -5,7 +5,8 @@ library in C, that has set an alarm of its own, or whose tidying waits for what 
 from their end, and nobody would be told which it was. So the process of the test is ended a little later, from a thread
 that needs nothing of Python's. This thread writes the stack of each thread into a file, and pytest-xdist ends the run
 with the test's name. The process that distributes the tests prints the stacks, and repeats them in short with the
-failures.
+failures. Shortly before, a thread of Python's writes what the kernel knows of each thread; if it is missing, a thread
+in C keeps the interpreter lock.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ import os
 import re
 import sys
 import tempfile
+import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pytest_timeout import Settings
+
+from barnabas.clock import SYSTEM_CLOCK
 
 GRACE_S = 60
 """So much longer than its `timeout` a phase of a test may take: setup, the test itself, teardown."""
@@ -38,6 +42,8 @@ class Watchdog:
     def __init__(self, config: pytest.Config, grace_s: float = GRACE_S) -> None:
         self._grace_s = grace_s
         self._left_s: float | None = None
+        self._ends_at_s: float | None = None
+        threading.Thread(target=self._note_waits, name="watchdog", daemon=True).start()
         worker: dict[str, Any] | None = getattr(config, "workerinput", None)
         if worker is not None:
             self._output = os.open(Path(worker[STACKS]) / worker["workerid"], os.O_WRONLY | os.O_CREAT)
@@ -79,10 +85,34 @@ class Watchdog:
             yield
             return
         faulthandler.dump_traceback_later(self._left_s, exit=True, file=self._output)
+        self._ends_at_s = SYSTEM_CLOCK.monotonic() + self._left_s
         try:
             yield
         finally:
+            self._ends_at_s = None
             faulthandler.cancel_dump_traceback_later()
+
+    def _note_waits(self) -> None:
+        lead_s = min(5.0, self._grace_s / 2)
+        while True:
+            SYSTEM_CLOCK.sleep(lead_s / 5)
+            ends_at_s = self._ends_at_s
+            if ends_at_s is not None and SYSTEM_CLOCK.monotonic() > ends_at_s - lead_s:
+                os.write(self._output, kernel_waits().encode())
+                self._ends_at_s = None
+
+
+def kernel_waits() -> str:
+    """Return a line for each thread of this process: its id, name, state, and the system call in which it waits."""
+    lines = []
+    for task in sorted(Path("/proc/self/task").glob("*")):
+        try:
+            state = (task / "stat").read_text().rpartition(")")[2].split()[0]
+            about = [task.name, (task / "comm").read_text().strip(), state, (task / "wchan").read_text()]
+            lines.append(" ".join([*about, (task / "syscall").read_text().strip()]))
+        except OSError:  # the thread has ended, or the system does not tell
+            continue
+    return "\n".join(["threads in the kernel:", *lines, ""])
 
 
 class _Collector:
