@@ -102,6 +102,20 @@ def test_topic_is_created_listed_described_and_deleted(run) -> None:
     assert json.loads(run("topic", "list", "--json").stdout) == []
 
 
+def test_trimmed_records_are_gone_and_consumers_go_on_at_the_rest(run) -> None:
+    run("topic", "create", "clicks", "--partitions", 2)
+    for partition in (0, 1):
+        run("produce", "clicks", "-p", partition, given="".join(f"{partition}:{each}\n" for each in range(10)))
+    run("topic", "trim", "clicks", "--before", "-1h", "-y")
+    assert len(run("consume", "clicks", "-e").stdout.split()) == 20
+    shown = json.loads(run("topic", "trim", "clicks", "--before", 7, "-p", 1, "-y", "--json").stdout)
+    assert shown["partitions"] == [{"partition": 1, "first": 0, "new_first": 7, "end": 10}]
+    assert run("consume", "clicks", "-p", 1, "-e").stdout.split() == ["1:7", "1:8", "1:9"]
+    assert len(run("consume", "clicks", "-p", 0, "-e").stdout.split()) == 10
+    run("topic", "trim", "clicks", "--before", "end", "-y")
+    assert run("consume", "clicks", "-e").stdout == ""
+
+
 def test_group_goes_on_where_it_stopped_and_its_lag_is_shown(run) -> None:
     run("topic", "create", "clicks")
     run("produce", "clicks", given="1\n2\n3\n4\n5\n")

@@ -191,6 +191,11 @@ def confirm(question: str, *, yes: bool, otherwise: str = "nothing was deleted")
         raise click.ClickException(otherwise)
 
 
+def is_of_pipeline(topic: str) -> bool:
+    """Return whether a topic stores state of the pipeline, such as the ledger of a mirror."""
+    return topic.startswith(("__", "_audit", "_schemas", "_mirror"))
+
+
 def confirm_by_name(topic: str) -> None:
     """Before a topic with pipeline state is deleted, ask the user to type its name.
 

@@ -1,4 +1,4 @@
-"""`barnabas topic`: create, list, describe, delete, alter and move topics."""
+"""`barnabas topic`: create, list, describe, trim, delete, alter and move topics."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from barnabas.cli.options import (
     confirm_by_name,
     connect,
     connection_options,
+    is_of_pipeline,
     json_option,
     parse_pairs,
     require_topics,
@@ -23,6 +24,7 @@ from barnabas.cli.options import (
 from barnabas.cli.table_output import Row, show_json, show_table
 from barnabas.cli.terminal_text import with_noun
 from barnabas.cli.topic_reassign import reassign
+from barnabas.cli.topic_trim import trim
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def topic() -> None:
-    """Create, list, describe, delete, alter and move topics."""
+    """Create, list, describe, trim, delete, alter and move topics."""
 
 
 @topic.command()
@@ -162,17 +164,12 @@ def delete(names: tuple[str, ...], yes: bool, force: bool, connection: Connectio
     """Delete topics with all their records."""
     with connect(connection) as admin:
         require_topics(admin, names)
-        for name in () if force else filter(_is_of_pipeline, names):
+        for name in () if force else filter(is_of_pipeline, names):
             confirm_by_name(name)
         confirm(f"delete {', '.join(names)} with all records?", yes=yes)
         for name in names:
             admin.delete_topic(name)
             click.echo(f"deleted topic {name}")
-
-
-def _is_of_pipeline(name: str) -> bool:
-    """Return whether a topic stores state of the pipeline, such as the ledger of a mirror."""
-    return name.startswith(("__", "_audit", "_schemas", "_mirror"))
 
 
 @topic.command()
@@ -218,6 +215,7 @@ def alter(
 
 topic.add_command(reassign)
 topic.add_command(move_log)
+topic.add_command(trim)
 
 
 def _offsets(admin: Admin, topics: Iterable[TopicDescription]) -> dict[TopicPartition, tuple[int, int]]:

@@ -54,6 +54,8 @@ class FakeCluster:
     undescribed: dict[str, ErrorCode] = field(default_factory=dict)
     """Further topics, of which the brokers tell no more than why."""
     moving: dict[TopicPartition, Reassignment] = field(default_factory=dict)
+    log_starts: dict[TopicPartition, int] = field(default_factory=dict)
+    """The log start offsets that are not 0."""
     on_look: Callable[[], None] = lambda: None
     """Called when it is asked what moves."""
     on_reassign: Callable[[], None] = lambda: None
@@ -232,7 +234,11 @@ class FakeAdmin(FakeClient):
         ] + [TopicDescription(name, "", (), error) for name, error in self.cluster.undescribed.items() if names is None]
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(partitions, 0)
+        return {tp: self.cluster.log_starts.get(tp, 0) for tp in partitions}
+
+    def delete_records(self, offsets: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int]:
+        self.cluster.log_starts |= {TopicPartition(*tp): offset for tp, offset in offsets.items()}
+        return {TopicPartition(*tp): offset for tp, offset in offsets.items()}
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         assert all(self.cluster.where(tp).leader >= 0 for tp in partitions), "nobody can tell"
