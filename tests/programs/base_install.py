@@ -36,6 +36,8 @@ PUBLIC = (
 )
 EXTRA_ARGUMENTS: dict[str, list[list[str]]] = {
     "sql": [["select 1", "--engine", "duckdb"], ["select 1", "--engine", "spark"], ["select 1", "--format", "avro"]],
+    "consume": [["clicks", "-s", "avro", "-r", "http://h"], ["clicks", "-s", "protobuf", "-r", "http://h"]],
+    "produce": [["clicks", "-s", "avro", "-r", "http://h"]],
     "load": [["clicks", "-w", "w", "--every", "1s"], ["clicks", "-w", "w", "--table-format", "delta"]],
     "report": [["popularity", "clicks", "-w", "w", "--png", "p.png"]],
     "audit": [["clicks", "-w", "w"], ["clicks", "-w", "w", "--table-format", "delta"]],
@@ -102,7 +104,7 @@ def command_lines() -> Iterator[list[str]]:
     def below(path: list[str], each: click.Command) -> Iterator[list[str]]:
         if not isinstance(each, click.Group):
             yield [*path, *needed(each)]
-            yield from ([*path, *more] for more in EXTRA_ARGUMENTS.get(path[-1], ()))
+            yield from ([*path, *more] for more in EXTRA_ARGUMENTS.get(" ".join(path), ()))
             return
         with click.Context(each) as context:
             for name in each.list_commands(context):

@@ -55,6 +55,9 @@ def test_no_command_prints_a_traceback(outcomes: list[dict[str, Any]]) -> None:
         ("audit -w", "spark"),
         ("audit --table-format delta", "delta"),
         ("simulate", "activity"),
+        ("consume -s avro", "schemas"),
+        ("consume -s protobuf", "schemas"),
+        ("produce -s avro", "schemas"),
     ],
 )
 def test_command_names_the_extra_that_it_needs(outcomes: list[dict[str, Any]], arguments: str, extra: str) -> None:

@@ -21,6 +21,7 @@ from barnabas.cli.options import (
     quiet_option,
     require_topics,
 )
+from barnabas.cli.serdes import RecordDecoder, Serdes, registry_at, serde_options
 from barnabas.cli.signals import end_on_sigterm
 from barnabas.cli.standard_output import ending_with_reader
 from barnabas.cli.times import TIME_HELP
@@ -82,6 +83,7 @@ def _span(_context: click.Context, _option: click.Parameter, texts: Sequence[str
     shell_complete=complete_groups,
     help="Consume as a member of this group, and commit offsets.",
 )
+@serde_options
 @click.option("-u", "--unbuffered", is_flag=True, help="Write each record separately instead of in batches.")
 @quiet_option
 @connection_options
@@ -98,11 +100,13 @@ def consume(
     delimiter: str | None,
     show_null: bool,
     group: str | None,
+    serdes: Serdes,
+    registry_url: str | None,
     unbuffered: bool,
     quiet: bool,
     connection: Connection,
     topics: tuple[str, ...],
-) -> None:
+) -> int:
     """Print the records of TOPICs from the beginning, and wait for new ones.
 
     A TOPIC that begins with ^ is a regular expression for the beginning of names. Topics that appear later are read,
@@ -114,6 +118,7 @@ def consume(
     barnabas consume clicks -o s@2013-01-31 -o e@2013-02-01 -e
     barnabas consume '^clicks\\..*' -f '%t %s\\n'  # clicks.eu, clicks.us ...
     barnabas consume clicks -f '%T %k %s\\n'
+    barnabas consume clicks -s avro -r http://localhost:8081
     barnabas consume clicks -g ctr               # resumes at the group's committed offsets
     """
     try:
@@ -129,6 +134,10 @@ def consume(
     if group == "":
         raise click.UsageError("the group name is empty")
     render = _render(format_, as_json, key_delimiter, delimiter, show_null)
+    decoder = None
+    if serdes:
+        decoder = RecordDecoder(serdes, registry_at(connection, registry_url), lambda line: click.echo(line, err=True))
+        render = _rendering_decoded(decoder, None if as_json else render)
     end_on_sigterm()
     printer = Printer(sys.stdout.buffer, render, count, unbuffered)
     with ending_with_reader(), connect(connection, quiet=quiet) as admin:
@@ -144,6 +153,17 @@ def consume(
         _consume_matching(connection.settings(), selection, wanted, printer)
     else:
         _consume_alone(connection.settings(), starts, stops, printer)
+    return 0 if decoder is None else decoder.finish()
+
+
+def _rendering_decoded(decoder: RecordDecoder, render: Render | None) -> Render:
+    """Return the function that decodes a record and renders it; as one line of JSON if `render` is None."""
+
+    def render_decoded(record: Record) -> bytes:
+        decoded, objects = decoder.decode(record)
+        return json_line(record, objects) if render is None else render(decoded)
+
+    return render_decoded
 
 
 def _partitions(

@@ -10,6 +10,8 @@ import json
 import re
 import struct
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
 
 from barnabas.cli.escapes import ESCAPES
 from barnabas.cli.json_bytes import bytes_field, bytes_value
@@ -112,8 +114,10 @@ def _part(match: re.Match[str], fields: Mapping[str, Part]) -> Part:
     return match["text"].encode()
 
 
-def json_line(record: Record) -> bytes:
+def json_line(record: Record, decoded: Mapping[str, Any] = MappingProxyType({})) -> bytes:
     r"""Return the record as one line of JSON with the field names of `kcat -J`.
+
+    :param decoded: decoded JSON values, which replace the fields `key` and `payload`.
 
     A key or value that is not UTF-8 has the field `key_base64` or `payload_base64` instead; such a header value is an
     object, `{"base64": ...}`. So the output loses no data, and a JSON null always means a null in the record.
@@ -125,7 +129,7 @@ def json_line(record: Record) -> bytes:
         "tstype": "create" if record.timestamp_type == TimestampType.CREATE_TIME else "logappend",
         "ts": record.timestamp_ms,
         "headers": [item for name, value in record.headers for item in (name, bytes_value(value))],
-        **bytes_field("key", record.key),
-        **bytes_field("payload", record.value),
+        **({"key": decoded["key"]} if "key" in decoded else bytes_field("key", record.key)),
+        **({"payload": decoded["payload"]} if "payload" in decoded else bytes_field("payload", record.value)),
     }
     return escaped_json(json.dumps(fields, ensure_ascii=False, separators=(",", ":"))).encode() + b"\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from io import BufferedIOBase
 from pathlib import Path
@@ -19,6 +19,15 @@ from barnabas.cli.line_splitter import read_lines
 from barnabas.cli.name_completion import complete_topics
 from barnabas.cli.options import connect, connection_options, quiet_option
 from barnabas.cli.progress_bar import byte_progress
+from barnabas.cli.serdes import (
+    KeysAndValues,
+    LineError,
+    Serdes,
+    line_encoder,
+    read_schema,
+    registry_at,
+    serde_options,
+)
 from barnabas.cli.signals import end_on_sigterm
 from barnabas.model import Header
 
@@ -79,6 +88,13 @@ def _bytes(_context: click.Context, _option: click.Parameter, text: str | None) 
 @click.option("-z", "--compression", type=click.Choice(CODECS), default="none", help="Compression type.")
 @click.option("-Z", "--null", "empty_is_null", is_flag=True, help="Send an empty value or key as null.")
 @click.option("-c", "--count", metavar="N", type=click.IntRange(min=1), help="Stop after N records.")
+@serde_options
+@click.option(
+    "--key-schema", metavar="FILE", callback=read_schema, help="Register this schema, and encode keys with it."
+)
+@click.option(
+    "--value-schema", metavar="FILE", callback=read_schema, help="Register this schema, and encode values with it."
+)
 @quiet_option
 @connection_options
 @click.argument("names", nargs=-1, metavar="[TOPIC] [FILE...]", shell_complete=_complete_names)
@@ -93,6 +109,10 @@ def produce(
     compression: str,
     empty_is_null: bool,
     count: int | None,
+    serdes: Serdes,
+    registry_url: str | None,
+    key_schema: str | None,
+    value_schema: str | None,
     quiet: bool,
     connection: Connection,
     names: tuple[str, ...],
@@ -102,6 +122,7 @@ def produce(
     \b
     echo hello | barnabas produce greetings
     barnabas produce clicks -K : clicks.txt      # lines like member-42:/jobs
+    barnabas produce clicks -s value=avro -r http://localhost:8081 clicks.jsonl
     """
     if topic is None:
         if not names:
@@ -114,7 +135,13 @@ def produce(
 
     names = (*names, *more_files)
     split = line_splitter(key, key_delimiter, empty_is_null=empty_is_null)
+    for part, schema, serde in (("key", key_schema, serdes.key), ("value", value_schema, serdes.value)):
+        if schema is not None and serde is None:
+            raise click.UsageError(f"--{part}-schema needs the format of the schema: -s {part}=avro|json|protobuf")
     end_on_sigterm()
+    encoder = None
+    if serdes:
+        encoder = line_encoder(serdes, registry_at(connection, registry_url), topic, key_schema, value_schema)
     connect(connection, quiet=quiet).close()
     partition_or_any = None if partition < 0 else partition
     with ExitStack() as stack:
@@ -123,8 +150,10 @@ def produce(
         producer = stack.enter_context(Producer(connection.settings(compression_type=compression)))
         advance = stack.enter_context(byte_progress(topic, total_bytes))
         lines = (chunk for source in sources for chunk in read_lines(source.read1, delimiter))
-        chunks = _counted(_first(lines, count), advance)
-        done = send_lines(producer, topic, chunks, split, partition_or_any, parse_headers(headers))
+        chunks: Iterable[KeysAndValues] = map(split, _counted(_first(lines, count), advance))
+        if encoder is not None:
+            chunks = encoder.encode(chunks)
+        done = send_lines(producer, topic, chunks, partition_or_any, parse_headers(headers))
     if not quiet and (names or sys.stderr.isatty()):
         click.echo(f"produced {done:,} message{'' if done == 1 else 's'} to {topic}", err=True)
 
@@ -143,9 +172,6 @@ def parse_headers(texts: Iterable[str]) -> list[Header]:
     """
     parts = (text.partition("=") for text in texts)
     return [(name, value.encode() if equals else None) for name, equals, value in parts]
-
-
-KeysAndValues = tuple[Sequence[bytes | None] | None, Sequence[bytes | None]]
 
 
 def line_splitter(
@@ -187,19 +213,27 @@ def _splitter(key: str | None, delimiter: bytes | None) -> Callable[[list[bytes]
 def send_lines(
     producer: Producer,
     topic: str,
-    chunks: Lines,
-    split: Callable[[list[bytes]], KeysAndValues],
+    chunks: Iterable[KeysAndValues],
     partition: int | None,
     headers: list[Header],
 ) -> int:
     """Send all lines and wait for their acknowledgements; return the number of lines.
 
+    :raises LineError: a line could not be encoded; the lines before it are acknowledged.
     :raises BarnabasError: a line was not acknowledged; later lines may have been.
     """
     waiting: deque[Deliveries] = deque()
     count = 0
-    for lines in chunks:
-        keys, values = split(lines)
+    failure: LineError | None = None
+    chunks = iter(chunks)
+    while True:
+        try:
+            keys, values = next(chunks)
+        except StopIteration:
+            break
+        except LineError as error:
+            failure = error
+            break
         every = [headers] * len(values) if headers else None
         waiting.append(producer.send_many(topic, values, keys=keys, partition=partition, headers=every))
         count += len(values)
@@ -208,6 +242,8 @@ def send_lines(
     producer.flush()
     for deliveries in waiting:
         deliveries.check()
+    if failure is not None:
+        raise failure
     return count
 
 

@@ -114,7 +114,7 @@ def trim(
         if is_of_pipeline(name) and not force:
             confirm_by_name(name)
         confirm(f"delete {with_noun(count, 'record')} of {name}?", yes=yes)
-        targets = {TopicPartition(name, each.partition): each.before for each in trims if each.offsets}
+        targets = {(name, each.partition): each.before for each in trims if each.offsets}
         started = admin.delete_records(targets)
     _show(name, _executed(name, trims, started), as_json=as_json, executed=True)
 
