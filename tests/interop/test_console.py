@@ -109,18 +109,22 @@ def test_pages_say_that_no_broker_answers(make_broker: Callable[..., BrokerProce
     broker = make_broker()
     with client.Admin(broker.bootstrap) as admin:
         admin.create_topic("clicks")
-    with running_console(broker.bootstrap) as console:
-        console.page("/")
-        connection = http.client.HTTPConnection("127.0.0.1", console.port, timeout=TIMEOUT_S)
-        with contextlib.closing(connection):
-            connection.request("GET", "/records/live?topic=clicks")
-            response = connection.getresponse()
-            response.readline()
-            broker.kill()
-            assert b"event: problem" in response.read()
-        status, text, _ = console.get("/overview/figures", hx_request="true")
+    with (
+        running_console(broker.bootstrap, "-X", "default.api.timeout.ms=2000") as console,
+        contextlib.closing(http.client.HTTPConnection("127.0.0.1", console.port, timeout=TIMEOUT_S)) as connection,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        wait_until(lambda: console.get("/")[0] == 200, "the overview is shown")
+        connection.request("GET", "/records/live?topic=clicks")
+        response = connection.getresponse()
+        response.readline()
+        broker.kill()
+        assert b"event: problem" in response.read()
+        part = threads.submit(console.get, "/overview/figures", hx_request="true")
+        page = threads.submit(console.get, "/")
+        status, text, _ = part.result()
         assert (status, "<" in text) == (502, False)
-        status, text, _ = console.get("/")
+        status, text, _ = page.result()
         assert (status, "tries again" in text) == (502, True)
         broker.restart()
         wait_until(lambda: console.get("/")[0] == 200, "the overview is back")

@@ -14,6 +14,7 @@ from starlette.staticfiles import StaticFiles
 from barnabas.console.context import FOLDER, Console, is_from_script
 from barnabas.console.pages import completeness, group, groups, overview, records, schemas, security, topic, topics
 
+NO_PAGE = "There is no such page."
 DEFECT = "The console has a defect; see its log."
 
 log = logging.getLogger(__name__)
@@ -26,11 +27,14 @@ def new_application(console: Console) -> Starlette:
         assert isinstance(error, HTTPException)
         if is_from_script(request):
             return PlainTextResponse(str(error.detail), error.status_code)
-        return console.render("error.html", error.status_code, title="Error", text=str(error.detail), tries_again=False)
+        text = NO_PAGE if error.detail == "Not Found" else str(error.detail)
+        session = console.known_session(request)
+        return console.render("error.html", error.status_code, session, title="Error", text=text, tries_again=False)
 
-    def on_unexpected(_request: Request, error: Exception) -> Response:
+    def on_unexpected(request: Request, error: Exception) -> Response:
         log.error("a page failed: %r; the user gets an error page", error, exc_info=error)
-        return console.render("error.html", 500, title="Error", text=DEFECT, tries_again=False)
+        session = console.known_session(request)
+        return console.render("error.html", 500, session, title="Error", text=DEFECT, tries_again=False)
 
     return Starlette(
         routes=[

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -106,6 +106,11 @@ class ClusterView:
         """Return all topics that the user may describe, by name."""
         return await self.within(self._topics.get())
 
+    async def with_leader(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Return those partitions that exist and have a leader. The brokers answer nothing about the others."""
+        topics = await self.topics()
+        return [where for where in places if where.topic in topics and _is_led(topics[where.topic], where.partition)]
+
     async def groups(self) -> list[GroupListing]:
         return await self.within(self._groups.get())
 
@@ -157,7 +162,12 @@ class ClusterView:
         """Read the sizes and the end offsets of all topics, and the lag of the groups."""
         topics = await self._topics.get()
         self._newest_sizes = await self._sizes.get()
-        places = [TopicPartition(name, each.partition) for name, topic in topics.items() for each in topic.partitions]
+        places = [
+            TopicPartition(name, each.partition)
+            for name, topic in topics.items()
+            for each in topic.partitions
+            if each.leader >= 0
+        ]
         ends = await self.admin.end_offsets(places)
         now_s = self._clock.time_ms() / 1000
         if self._begins_at_s is None or now_s - self._begins_at_s >= BEGINS_S or len(self._begins) != len(topics):
@@ -167,6 +177,10 @@ class ClusterView:
         groups = [each.group for each in (await self._groups.get())[:SAMPLED_GROUPS_MAX]]
         committed = await self.admin.offsets_of_groups(groups)
         self.lags.note(now_s, {group: _lag(offsets, ends) for group, offsets in committed.items()})
+
+
+def _is_led(topic: TopicDescription, partition: int) -> bool:
+    return any(each.partition == partition and each.leader >= 0 for each in topic.partitions)
 
 
 def _lag(offsets: Mapping[TopicPartition, OffsetAndMetadata], ends: Mapping[TopicPartition, int]) -> int:

@@ -19,7 +19,7 @@ from barnabas.console.config import ConsoleConfig
 from barnabas.console.formats import FILTERS
 from barnabas.console.schemas import Schemas
 from barnabas.console.sessions import SESSION_S_MAX, Session, Sessions
-from barnabas.errors import ApiError, AuthenticationError, BarnabasError, ErrorCode
+from barnabas.errors import ApiError, AuthenticationError, BarnabasError, ErrorCode, SchemaRegistryError
 
 FOLDER = Path(__file__).parent
 COOKIE = "barnabas-console"
@@ -189,6 +189,12 @@ class Console:
                 self._of_everybody = await self.sessions.begin("", settings, self._schemas({}), ends=False)
         return self._of_everybody
 
+    def known_session(self, request: Request) -> Session | None:
+        """Return the session of a request without asking a broker; None if there is none."""
+        if self.config.signs_in:
+            return self.sessions.find(request.cookies.get(COOKIE, ""))
+        return self._of_everybody
+
     def _schemas(self, login: Mapping[str, str]) -> Schemas | None:
         """Return the registry as a user sees it; None without a registry."""
         if self.config.registry is None:
@@ -222,13 +228,8 @@ class Console:
         return handle
 
     def _failure(self, request: Request, session: Session | None, error: BarnabasError | TimeoutError) -> Response:
-        code = error.code if isinstance(error, ApiError) else None
-        status = 502
-        if code is not None and code.name.endswith("AUTHORIZATION_FAILED"):
-            status = 403
-        elif code in {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND}:
-            status = 404
-        text = text_of(error)
+        status, text = status_of(error), text_of(error)
+        session = session or self.known_session(request)
         if is_from_script(request):
             return PlainTextResponse(text, status)
         tries_again = status == 502 and request.method == "GET"
@@ -285,6 +286,19 @@ class Console:
     async def close(self) -> None:
         """End all sessions."""
         await self.sessions.close()
+
+
+def status_of(error: BarnabasError | TimeoutError) -> int:
+    """Return the status of the response to a request that failed."""
+    if isinstance(error, SchemaRegistryError):
+        of_registry = error.code // 100 if error.code >= 1_000 else error.code
+        return of_registry if of_registry in {403, 404} else 502
+    code = error.code if isinstance(error, ApiError) else None
+    if code is not None and code.name.endswith("AUTHORIZATION_FAILED"):
+        return 403
+    if code in {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND}:
+        return 404
+    return 502
 
 
 def text_of(error: BarnabasError | TimeoutError) -> str:

@@ -7,14 +7,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-UNKNOWN = "-"
+UNKNOWN = "unknown"
+NO_TIME = "no timestamp"
 
 
 def number(value: float | None) -> str:
     """Return a number with separators.
 
     >>> number(1234567), number(None)
-    ('1,234,567', '-')
+    ('1,234,567', 'unknown')
     """
     return UNKNOWN if value is None else f"{value:,.0f}"
 
@@ -23,7 +24,7 @@ def size(value: float | None) -> str:
     """Return a number of bytes.
 
     >>> size(512), size(1536), size(3 * 1024**3), size(None)
-    ('512 B', '1.5 KiB', '3.0 GiB', '-')
+    ('512 B', '1.5 KiB', '3.0 GiB', 'unknown')
     """
     if value is None:
         return UNKNOWN
@@ -38,7 +39,7 @@ def rate(value: float | None) -> str:
     """Return a number per second.
 
     >>> rate(0.25), rate(1234.5), rate(None)
-    ('0.2/s', '1,234/s', '-')
+    ('0.2/s', '1,234/s', 'unknown')
     """
     if value is None:
         return UNKNOWN
@@ -48,15 +49,17 @@ def rate(value: float | None) -> str:
 def time_of(milliseconds: float | None) -> str:
     """Return a time in UTC.
 
-    >>> time_of(0), time_of(None)
-    ('1970-01-01 00:00:00.000', '-')
+    >>> time_of(0), time_of(None), time_of(-1), time_of(10**18)
+    ('1970-01-01 00:00:00.000', 'unknown', 'no timestamp', '1000000000000000000 ms since 1970')
     """
-    if milliseconds is None or milliseconds < 0:
+    if milliseconds is None:
         return UNKNOWN
+    if milliseconds < 0:
+        return NO_TIME
     try:
         found = datetime.fromtimestamp(milliseconds / 1000, UTC)
     except (OverflowError, ValueError, OSError):
-        return UNKNOWN
+        return f"{milliseconds} ms since 1970"
     return found.strftime("%Y-%m-%d %H:%M:%S.") + f"{found.microsecond // 1000:03d}"
 
 
@@ -66,8 +69,6 @@ def minute_of(milliseconds: float | None) -> str:
     >>> minute_of(0), minute_of(61_500), minute_of(-1)
     ('1970-01-01 00:00', '1970-01-01 00:01:01.500', 'no timestamp')
     """
-    if milliseconds is not None and milliseconds < 0:
-        return "no timestamp"
     return time_of(milliseconds).removesuffix(".000").removesuffix(":00")
 
 

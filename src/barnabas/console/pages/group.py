@@ -12,6 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from barnabas.console.context import Context
 from barnabas.console.pages.fields import time_in_ms, whole_number
+from barnabas.console.record_text import visible
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
 EARLIEST, LATEST, TIME, OFFSET = "earliest", "latest", "time", "offset"
@@ -39,9 +40,11 @@ async def group(context: Context) -> Response:
     described, offsets = await asyncio.gather(
         context.view.within(admin.describe_group(name)), context.view.within(admin.group_offsets(name))
     )
+    if not described.exists and not offsets:
+        raise HTTPException(404, f"there is no group {visible(name)}")
     owners = {where: member.client_id for member in described.members for where in member.partitions}
     places = sorted({*offsets, *owners})
-    ends = await context.view.within(admin.end_offsets(places)) if places else {}
+    ends = await context.view.within(admin.end_offsets(await context.view.with_leader(places)))
     lags = [
         PartitionLag(where, offsets[where].offset if where in offsets else None, ends.get(where), owners.get(where, ""))
         for where in places
@@ -64,10 +67,10 @@ async def reset(context: Context) -> Response:
     offsets = await context.view.within(context.view.admin.group_offsets(name))
     topic = fields.get("topic", "")
     places = sorted(where for where in offsets if topic in ("", where.topic))
-    wanted = await _wanted(context, places, fields) if fields.get("to") else {}
+    wanted = await _wanted(context, await context.view.with_leader(places), fields) if fields.get("to") else {}
     if context.request.method == "POST":
         if not wanted:
-            raise HTTPException(404, "the group has no committed offsets of these topics")
+            raise HTTPException(404, "the group has committed no offsets of partitions that exist and have a leader")
         if described.members:
             raise HTTPException(409, "the group has members; stop its consumers before you change its offsets")
         await context.view.within(context.view.admin.set_group_offsets(name, wanted))

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
+from barnabas.client.admin.topics import TopicDescription
 from barnabas.client.producer.async_producer import AsyncProducer
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.console.context import ENDED, LIVE_PAGES_MAX, Context, text_of
@@ -37,7 +38,8 @@ async def records(context: Context) -> Response:
     fields = {name: context.query(name) for name in FIELDS}
     fields["from"] = context.query("from", FROM_END)
     limit = min(max(whole_number(context.query("limit") or str(DEFAULT_LIMIT), "limit"), 1), RECORDS_MAX)
-    places = await _places(context, topic, fields["partition"])
+    described = await _described(context, topic)
+    places = _places_of(described, fields["partition"])
     begins, ends = await asyncio.gather(
         context.view.within(context.view.admin.beginning_offsets(places)),
         context.view.within(context.view.admin.end_offsets(places)),
@@ -51,7 +53,8 @@ async def records(context: Context) -> Response:
         "_records.html" if context.is_partial else "records.html",
         title=f"Records of {topic}",
         topic=topic,
-        partitions=sorted(where.partition for where in await _places(context, topic, "")),
+        partitions=sorted(each.partition for each in described.partitions),
+        offline=sorted(each.partition for each in described.partitions if each.leader < 0),
         rows=rows,
         found=found,
         fields=fields,
@@ -156,18 +159,32 @@ def _line(record: Any) -> dict[str, str]:
 
 
 async def _places(context: Context, topic: str, partition: str) -> list[TopicPartition]:
-    """Return the partitions that a request names.
+    """Return the partitions that a request names, without those that no broker leads.
 
     :raises ApiError: the topic does not exist, or the user may not see it.
     """
+    return _places_of(await _described(context, topic), partition)
+
+
+async def _described(context: Context, topic: str) -> TopicDescription:
     (described,) = await context.view.within(context.view.admin.describe_topics([topic]))
-    numbers = [each.partition for each in described.partitions]
-    if partition:
-        number = whole_number(partition, "partition")
-        if number not in numbers:
-            raise HTTPException(404, f"topic {topic} has no partition {number}")
-        numbers = [number]
-    return [TopicPartition(topic, number) for number in numbers]
+    return described
+
+
+def _places_of(described: TopicDescription, partition: str) -> list[TopicPartition]:
+    """Return a partition, or all, without those that no broker leads.
+
+    :raises HTTPException: the partition does not exist, or has no leader.
+    """
+    led = {each.partition: each.leader >= 0 for each in described.partitions}
+    if not partition:
+        return [TopicPartition(described.name, number) for number, is_led in led.items() if is_led]
+    number = whole_number(partition, "partition")
+    if number not in led:
+        raise HTTPException(404, f"topic {described.name} has no partition {number}")
+    if not led[number]:
+        raise HTTPException(503, f"partition {number} of topic {described.name} has no leader now; try again later")
+    return [TopicPartition(described.name, number)]
 
 
 async def _starts(

@@ -27,10 +27,7 @@ async def schemas(context: Context) -> Response:
 async def subject(context: Context) -> Response:
     """Show a version of a subject, and how it differs from another version."""
     name = context.query("name")
-    try:
-        versions = await context.schemas.versions(name)
-    except SchemaRegistryError as error:
-        raise HTTPException(404, str(error)) from error
+    versions = await context.schemas.versions(name)
     number = whole_number(context.query("version") or str(versions[-1]), "version")
     before = [each for each in versions if each < number]
     compared = whole_number(context.query("compare") or str(before[-1] if before else number), "compare")

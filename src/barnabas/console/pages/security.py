@@ -53,7 +53,8 @@ async def security(context: Context) -> Response:
     rows = listing(context, acls.rows, str, KEYS)
     if context.is_partial:
         return context.page("_acls.html", list=rows, acls=acls)
-    fields = {name: context.query(name) for name in ("principal", "operation", "kind", "resource", "address")}
+    fields = {name: context.query(name) for name in ("principal", "resource", "address")}
+    fields |= {"operation": context.query("operation", "read"), "kind": context.query("kind", "topic")}
     decision = None
     if fields["principal"] and not acls.problem:
         decision = _decide(fields, acls.rows, await view.within(_broker_settings(context)))

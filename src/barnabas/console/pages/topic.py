@@ -18,9 +18,10 @@ async def topic(context: Context) -> Response:
     found = await _topic(context)
     places = [TopicPartition(found.name, each.partition) for each in found.partitions]
     admin = context.view.admin
+    led = [where for where, each in zip(places, found.partitions, strict=True) if each.leader >= 0]
     ends, begins, settings = await asyncio.gather(
-        context.view.within(admin.end_offsets(places)),
-        context.view.within(admin.beginning_offsets(places)),
+        context.view.within(admin.end_offsets(led)),
+        context.view.within(admin.beginning_offsets(led)),
         _settings(context, found.name),
     )
     partitions = [

@@ -29,10 +29,37 @@ const trouble = {
   }
 })();
 
+// Keep the focus where it is while a part of the page is replaced.
+(() => {
+  const CONTROLS = "a[href], button, input, select, textarea, summary, [tabindex]";
+  let kept = null;
+
+  const namesOf = (place) => [place.getAttribute("href"), place.getAttribute("aria-label"), place.textContent.trim()];
+  const isSame = (one, other) => one.some((each, number) => each && each === other[number]);
+
+  addEventListener("htmx:beforeSwap", (event) => {
+    const place = document.activeElement;
+    const part = event.detail.target;
+    kept = null;
+    if (part !== place && part.contains(place)) {
+      const alike = [...part.querySelectorAll(CONTROLS)];
+      kept = { part, number: alike.indexOf(place), names: namesOf(place) };
+    }
+  });
+  addEventListener("htmx:afterSwap", () => {
+    if (!kept || !kept.part.isConnected || document.activeElement !== document.body) return;
+    const alike = [...kept.part.querySelectorAll(CONTROLS)];
+    const same = [alike[kept.number], ...alike].find((each) => each && isSame(namesOf(each), kept.names));
+    if (same) same.focus({ preventScroll: true });
+    kept = null;
+  });
+})();
+
 // Draw the charts of a page, and fetch new values every few seconds.
 (() => {
   const INTERVAL_MS = 5000;
   const MIN_SPAN_S = 60;
+  const HEIGHT = 170; // without the legend, whose lines depend on the width
 
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -43,19 +70,26 @@ const trouble = {
     return [Math.min(times.length ? times[0] : last, last - MIN_SPAN_S), last];
   }
 
+  const newest = (chart, series) => chart.data[series][chart.data[series].length - 1];
+  const timeText = (seconds) => (seconds === undefined ? "no values yet" : new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " "));
+  const numberText = (value) => (value === undefined ? "no values yet" : value.toLocaleString("en", { maximumFractionDigits: 1 }));
+
   function newChart(place) {
     const axis = { stroke: color("--quiet"), grid: { stroke: color("--line"), width: 1 } };
     const times = [
-      [3600, "{HH}:{mm}", "\n{YYYY}-{MM}-{DD}", null, null, null, null, null, 1],
-      [60, "{HH}:{mm}", "\n{YYYY}-{MM}-{DD}", null, null, null, null, null, 1],
-      [1, ":{ss}", "\n{YYYY}-{MM}-{DD} {HH}:{mm}", null, null, null, "\n{HH}:{mm}", null, 1],
+      [3600, "{HH}:{mm}", null, null, null, null, null, null, 1],
+      [60, "{HH}:{mm}", null, null, null, null, null, null, 1],
+      [1, ":{ss}", "\n{HH}:{mm}", null, null, null, "\n{HH}:{mm}", null, 1],
     ];
     return new uPlot(
       {
         width: place.clientWidth,
-        height: place.clientHeight - 30,
+        height: HEIGHT,
         tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
-        series: [{ label: "Time (UTC)", value: "{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}" }, { label: place.dataset.label, stroke: color("--link"), width: 2 }],
+        series: [
+          { label: "Time (UTC)", value: (chart, seconds) => timeText(seconds ?? newest(chart, 0)) },
+          { label: place.dataset.label, stroke: color("--link"), width: 2, value: (chart, value) => numberText(value ?? newest(chart, 1)) },
+        ],
         axes: [{ ...axis, values: times }, { ...axis, size: 70 }],
         scales: { x: { range: rangeOf }, y: { range: (_chart, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
       },
@@ -85,7 +119,7 @@ const trouble = {
     const again = () => refresh(place, chart).catch(() => trouble.say(trouble.NO_CONSOLE));
     again();
     setInterval(again, INTERVAL_MS);
-    addEventListener("resize", () => chart.setSize({ width: place.clientWidth, height: place.clientHeight - 30 }));
+    addEventListener("resize", () => chart.setSize({ width: place.clientWidth, height: HEIGHT }));
   }
 })();
 
