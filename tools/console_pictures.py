@@ -60,24 +60,28 @@ def take(page: Page, path: Path) -> None:
     page.screenshot(path=str(path), full_page=True)
 
 
-def click_to_the_lost_record(page: Page, address: str) -> None:
-    """Click from the overview to the lost record, and take pictures on the way."""
+def click_to_the_lost_record(page: Page, address: str, folder: Path, others: Path) -> None:
+    """Click from the overview to the lost record, and take pictures on the way.
+
+    :param folder: the folder of the pictures that the docs contain.
+    :param others: the folder of the other pictures.
+    """
     page.goto(address)
     page.get_by_role("link", name="Completeness", exact=True).click()
     page.wait_for_selector("a.cell.wrong", timeout=TIMEOUT_MS)
-    take(page, FOLDER / "console-completeness.png")
+    take(page, folder / "console-completeness.png")
     page.get_by_role("link", name=TOPIC, exact=True).click()
     page.wait_for_selector("a.cell.wrong", timeout=TIMEOUT_MS)
-    take(page, FOLDER / "console-completeness-topic.png")
+    take(page, folder / "console-completeness-topic.png")
     page.get_by_role("link", name=re.compile("^lost|1 lost")).first.click()
     page.wait_for_selector("text=Lost, duplicated and open records")
     while page.locator("a.cell").count() > page.locator(".tier").count():
         page.locator("a.cell.wrong").first.click()
         page.wait_for_load_state()
-    take(page, OTHERS / "console-completeness-window.png")
+    take(page, others / "console-completeness-window.png")
     page.locator("td.ranges a").first.click()
     page.wait_for_selector("text=Download the value")
-    take(page, OTHERS / "console-lost-record.png")
+    take(page, others / "console-lost-record.png")
 
 
 def main(arguments: list[str]) -> None:
@@ -92,7 +96,7 @@ def main(arguments: list[str]) -> None:
         problems: list[str] = []
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-        click_to_the_lost_record(page, address)
+        click_to_the_lost_record(page, address, FOLDER, OTHERS)
         if problems:
             raise SystemExit(f"the browser reports errors: {problems}")
 

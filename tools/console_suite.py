@@ -1,6 +1,8 @@
-"""Show all pages of the console in Chromium: on an empty, a small and a large cluster, and while a broker is killed.
+"""Show and use all pages of the console in Chromium, beside clusters of Barnabas and of Apache Kafka.
 
-    .venv/bin/python tools/console_suite.py
+    make suites SUITE=console
+    .venv/bin/python tools/console_suite.py --only secured
+    .venv/bin/python tools/console_suite.py --only small --kafka
     .venv/bin/python tools/console_suite.py --pictures /tmp/pictures --only large
     .venv/bin/python tools/console_suite.py --only small --bootstrap localhost:9092
 
@@ -10,35 +12,29 @@ npm installs axe-core into the cache directory. The suite prints a line for each
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib
 import json
 import re
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
-from playwright.sync_api import Browser, expect
-from published_tests import CACHE_FOLDER
+import console_keyboard
+import console_pictures
+from console_attacks import attacks
+from console_checks import SLOW_MS, Suite, axe_file, browsers, new_broker, new_cluster, running_console, wait_until
+from console_clusters import cluster, secured
+from playwright.sync_api import Error, expect
 
 import barnabas
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-# these modules are checked by pytest, not by mypy
-browsers: Any = importlib.import_module("tests.support.browser")
-running_console: Any = importlib.import_module("tests.support.console_process").running_console
-BrokerProcess: Any = importlib.import_module("tests.support.broker_process").BrokerProcess
-wait_until: Any = importlib.import_module("tests.support.reading").wait_until
-
-AXE = "4.14.1"
-WAYS = ("light", "dark", "narrow")
 TOPICS, PARTITIONS, GROUPS = 1_000, 10, 500
-SLOW_MS = 60_000
 HOSTILE = (
     b"<script>alert(1)</script>",
     b"\"'><img src=x onerror=alert(1)>",
@@ -52,6 +48,25 @@ HOSTILE = (
     ("\u202e\u200b" * 5_000).encode(),
     b"x" * 10_000_000,
     None,
+)
+CLICKS = (
+    '{"type": "record", "name": "Click", "fields": [{"name": "page", "type": "string"}]}',
+    '{"type": "record", "name": "Click", "fields": [{"name": "page", "type": "string"},'
+    ' {"name": "user", "type": "string", "default": ""}]}',
+)
+SUBJECTS = {
+    "clicks-value": CLICKS,
+    "<img src=x onerror=alert(1)>/&?#": (
+        json.dumps({"type": "record", "name": "R", "doc": "<script>alert(1)</script>\u202e", "fields": []}),
+    ),
+    "a.long.subject." + "x" * 200: ('"string"',),
+}
+CONTENTS_PAGES = (
+    "/completeness",
+    "/completeness/topic?topic=clicks",
+    "/completeness/topic?topic=plain",
+    "/schemas",
+    "/schema?name=clicks-value&version=2&compare=1",
 )
 EMPTY_PAGES = ("/", "/topics", "/topics/tree", "/groups", "/group?name=absent", "/security", "/nowhere")
 SMALL_PAGES = (
@@ -70,62 +85,10 @@ SMALL_PAGES = (
 LARGE_PAGES = ("/", "/topics", "/topics?page=5", "/topics/tree", "/groups", "/group?name=group-001")
 
 
-class Suite:
-    """The browser, the places and the faults, which all scenarios share.
-
-    :ivar faults: what is wrong, one line each.
-    """
-
-    def __init__(self, browser: Browser, axe: Path, pictures: Path | None, folder: Path) -> None:
-        self.browser = browser
-        self.axe = axe
-        self.pictures = pictures
-        self.folder = folder
-        self.faults: list[str] = []
-
-    def say(self, text: str) -> None:
-        sys.stdout.write(f"{text}\n")
-        sys.stdout.flush()
-
-    def fault(self, text: str) -> None:
-        self.faults.append(text)
-        self.say(f"FAULT: {text}")
-
-    @contextlib.contextmanager
-    def tab(self, url: str, way: str = "light") -> Iterator[Any]:
-        """Open a tab, and note its problems in the end."""
-        tab = browsers.Tab(self.browser, url, way)
-        try:
-            yield tab
-        finally:
-            for problem in tab.problems:
-                self.fault(problem)
-            tab.close()
-
-    def show_all(self, name: str, url: str, paths: Sequence[str]) -> None:
-        """Show pages in all ways, and look for faults in each."""
-        for way in WAYS:
-            with self.tab(url, way) as tab:
-                for path in paths:
-                    tab.expects_failures = path in ("/group?name=absent", "/nowhere")
-                    tab.open(path)
-                    paint_ms = tab.first_paint_ms()
-                    if "data-chart" in tab.page.content():
-                        expect(tab.page.locator("[data-chart] canvas")).to_be_visible()
-                    for fault in tab.serious_faults(self.axe):
-                        self.fault(fault)
-                    if tab.overflow() > 0:
-                        self.fault(f"{path} ({way}) is {tab.overflow()} pixels wider than the window")
-                    if self.pictures is not None:
-                        file = re.sub(r"\W+", "-", f"{name}{path}-{way}")[:100] + ".png"
-                        tab.page.screenshot(path=str(self.pictures / file))
-                    self.say(f"{name} {way} {path}: first paint after {paint_ms:.0f} ms")
-
-
 def empty(suite: Suite) -> None:
     """Show the pages of a cluster without topics and groups."""
-    with new_broker(suite, "empty") as broker, running_console(broker.bootstrap, "--allow-changes") as console:
-        suite.show_all("empty", console.url, EMPTY_PAGES)
+    with new_cluster(suite, "empty") as (bootstrap, _), running_console(bootstrap, "--allow-changes") as console:
+        suite.show_all("empty", console.url, EMPTY_PAGES, dict.fromkeys(("/group?name=absent", "/nowhere"), 404))
 
 
 def fill_small(bootstrap: str) -> None:
@@ -143,29 +106,20 @@ def small(suite: Suite, bootstrap: str = "") -> None:
     """Show all pages of a small cluster, and use them with the keyboard only."""
     with ExitStack() as stack:
         if not bootstrap:
-            bootstrap = stack.enter_context(new_broker(suite, "small", message_max_bytes="20000000")).bootstrap
+            bootstrap, _ = stack.enter_context(new_cluster(suite, "small", message_max_bytes="20000000"))
         fill_small(bootstrap)
         console = stack.enter_context(running_console(bootstrap, "--allow-changes"))
         suite.show_all("small", console.url, SMALL_PAGES)
         with suite.tab(console.url) as tab:
-            search_and_sort(tab)
+            console_keyboard.search_and_sort(tab)
             produce_and_follow(suite, tab)
-            reset(tab)
+            console_keyboard.produce(tab)
+            console_keyboard.reset(tab, len(HOSTILE))
             lag_moves(tab, bootstrap)
-            keyboard(suite, tab)
+            console_keyboard.focus_stays(suite, tab)
+            for path in SMALL_PAGES:
+                console_keyboard.walk(suite, tab, path)
         suite.say(f"the console needs at most {peak_mb(console.pid):.0f} MB after hostile records of 10 MB")
-
-
-def search_and_sort(tab: Any) -> None:
-    page = tab.open("/topics")
-    page.get_by_label("Filter").fill("views")
-    expect(page.get_by_role("link", name="clicks")).to_have_count(0)
-    page.get_by_label("Filter").fill("")
-    expect(page.get_by_role("link", name="clicks")).to_have_count(1)
-    page.get_by_role("link", name="Partitions").click()
-    heading = page.get_by_role("columnheader", name="Partitions")
-    expect(heading).to_have_attribute("aria-sort", "descending")
-    expect(page.locator("tbody th").first).to_have_text("views.of.pages")
 
 
 def produce_and_follow(suite: Suite, tab: Any) -> None:
@@ -184,16 +138,6 @@ def produce_and_follow(suite: Suite, tab: Any) -> None:
             suite.fault(fault)
 
 
-def reset(tab: Any) -> None:
-    page = tab.open("/group?name=readers")
-    page.get_by_role("link", name="Reset offsets").click()
-    page.get_by_label("New position").select_option("latest")
-    page.get_by_role("button", name="Preview").click()
-    expect(page.get_by_role("region", name="Preview")).to_contain_text(str(len(HOSTILE)))
-    page.get_by_role("button", name="Set these offsets").click()
-    expect(page.get_by_role("region", name="Offsets")).to_contain_text(str(len(HOSTILE)))
-
-
 def lag_moves(tab: Any, bootstrap: str) -> None:
     """Wait until the chart shows the lag before and after new records."""
     page = tab.open("/group?name=readers")
@@ -203,31 +147,95 @@ def lag_moves(tab: Any, bootstrap: str) -> None:
     expect(page.locator("[data-chart]")).to_have_attribute("aria-label", "Lag: 77 now", timeout=SLOW_MS)
 
 
-def keyboard(suite: Suite, tab: Any) -> None:
-    """Check that Tab reaches everything that a mouse reaches, and that the focus is visible."""
-    script = """() => {
-      const place = document.activeElement;
-      return [place.outerHTML.slice(0, 80), getComputedStyle(place).outlineStyle];
-    }"""
-    for path in (
-        "/",
-        "/topics",
-        "/records?topic=clicks&from=beginning",
-        "/produce?topic=clicks",
-        "/group?name=readers",
+def contents(suite: Suite) -> None:
+    """Show the pages of schemas and of completeness, and click from the overview to a lost record."""
+    audits: Any = importlib.import_module("tests.interop.test_audit")
+    registries: Any = importlib.import_module("tests.support.registry_process")
+    with ExitStack() as stack:
+        if suite.kafka:
+            bootstrap, _ = stack.enter_context(new_cluster(suite, "contents"))
+        else:
+            broker = stack.enter_context(new_broker(suite, "contents"))
+            bootstrap = broker.bootstrap
+        audits.make_topic(bootstrap)
+        audits.send(bootstrap)
+        if not suite.kafka:
+            audits.lose_a_batch(broker)
+        with barnabas.Admin(bootstrap) as admin:
+            admin.create_topic("plain")
+        registry = registries.RegistryProcess(bootstrap, suite.folder / "registry.log")
+        stack.callback(registry.close)
+        client = barnabas.SchemaRegistry(registry.url)
+        for subject, versions in SUBJECTS.items():
+            for text in versions:
+                client.register(subject, barnabas.Schema(text))
+        console = stack.enter_context(running_console(bootstrap, "--registry", registry.url, "--allow-changes"))
+        with suite.tab(console.url) as tab:
+            check_schemas(suite, tab)
+            wrong = [] if suite.kafka else click_to_the_lost_record(suite, tab)
+            pages = [*CONTENTS_PAGES, *("/schema?" + urlencode({"name": each}) for each in SUBJECTS), *wrong]
+            for path in pages:
+                console_keyboard.walk(suite, tab, path)
+        suite.show_all("contents", console.url, pages)
+
+
+def check_schemas(suite: Suite, tab: Any) -> None:
+    """Search a subject, look at the differences of its versions, and check further schemas."""
+    page = tab.open("/schemas")
+    page.get_by_label("Filter").fill("clicks")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.get_by_role("link", name="clicks-value").click()
+    expect(page.locator("ins").filter(has_text="user")).to_have_count(1)
+    page.get_by_label("Version").select_option("1")
+    page.get_by_label("Compare with").select_option("2")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("del").filter(has_text="user")).to_have_count(1)
+    for text, answer in (
+        (CLICKS[1], "can become"),
+        (CLICKS[0].replace("string", "int"), "cannot become"),
+        ("{", "cannot become"),
     ):
-        page = tab.open(path)
-        wanted = page.locator(":is(a[href], button, select, input, textarea):visible").count()
-        reached: set[str] = set()
-        for _ in range(wanted + 30):
-            page.keyboard.press("Tab")
-            place, outline = page.evaluate(script)
-            if not place.startswith("<body"):
-                reached.add(place)
-                if outline == "none":
-                    suite.fault(f"{path}: the focus of {place} is invisible")
-        if not reached:
-            suite.fault(f"{path}: Tab reaches nothing")
+        page.get_by_label("Schema").fill(text)
+        page.get_by_role("button", name="Check").click()
+        expect(page.locator("#content")).to_contain_text(f"This schema {answer} version 3")
+        suite.check(tab, "/schema/check")
+        suite.picture(tab, f"contents-check-{answer}")
+
+
+def click_to_the_lost_record(suite: Suite, tab: Any) -> list[str]:
+    """Click from the overview to the records around the lost ones. Return the paths on the way."""
+    page = tab.open("/")
+    page.get_by_role("link", name="Completeness", exact=True).click()
+    page.locator("a.cell.wrong").first.click(timeout=SLOW_MS)
+    expect(page.get_by_role("region", name="Lost, duplicated and open records")).to_be_visible(timeout=SLOW_MS)
+    found = [page.url]
+    page.locator("td.ranges a").first.click()
+    expect(page.get_by_text("The log does not have them")).to_be_visible()
+    found.append(page.url)
+    page.get_by_role("link", name=re.compile("^offset ")).first.click()
+    expect(page.get_by_role("link", name="Download the value")).to_be_visible()
+    found.append(page.url)
+    return [each.removeprefix(tab.url) for each in found]
+
+
+def demo(suite: Suite) -> None:
+    """Click from the overview to the record that `make demo FAULT=lose CONSOLE=1` removes."""
+    with console_pictures.demo() as address, suite.tab(address.rstrip("/")) as tab:
+        console_pictures.click_to_the_lost_record(tab.page, address, suite.folder, suite.folder)
+        for path in ("/", "/topics", "/completeness", "/completeness/topic?topic=departures", "/groups", "/security"):
+            console_keyboard.walk(suite, tab, path)
+        suite.show_all(
+            "demo",
+            tab.url,
+            (
+                "/",
+                "/topics",
+                "/topic?name=departures",
+                "/completeness",
+                "/completeness/topic?topic=departures",
+                "/groups",
+            ),
+        )
 
 
 def killed(suite: Suite) -> None:
@@ -277,14 +285,14 @@ def fill_small_without_large_records(bootstrap: str) -> None:
 
 def large(suite: Suite) -> None:
     """Show the pages of 1,000 topics and 500 groups, and measure what they cost."""
-    with new_broker(suite, "large") as broker:
-        with barnabas.Admin(broker.bootstrap) as admin:
+    with new_cluster(suite, "large") as (bootstrap, pid):
+        with barnabas.Admin(bootstrap) as admin:
             for number in range(TOPICS):
                 admin.create_topic(topic_name(number), PARTITIONS)
             for number in range(GROUPS):
                 places = {(topic_name(number), partition): 0 for partition in range(PARTITIONS)}
                 admin.set_group_offsets(f"group-{number:03d}", places)
-        with running_console(broker.bootstrap) as console:
+        with running_console(bootstrap) as console:
             suite.show_all("large", console.url, LARGE_PAGES)
             with suite.tab(console.url) as tab:
                 page = tab.open("/topics")
@@ -296,13 +304,13 @@ def large(suite: Suite) -> None:
                     paints.append(tab.first_paint_ms())
                     time.sleep(2.5)  # so that the console has to ask the brokers again
             suite.say(f"first paint of {TOPICS} topics: {' '.join(f'{each:.0f}' for each in sorted(paints))} ms")
-            used_s, since_s = cpu_s(broker.pid), time.monotonic()
+            used_s, since_s = cpu_s(pid), time.monotonic()
             own_s = cpu_s(console.pid)
             time.sleep(60)
             passed_s = time.monotonic() - since_s
             suite.say(
                 f"sampling {TOPICS * PARTITIONS} partitions and {GROUPS} groups takes"
-                f" {(cpu_s(broker.pid) - used_s) / passed_s:.1%} of a core of the broker,"
+                f" {(cpu_s(pid) - used_s) / passed_s:.1%} of a core of the broker,"
                 f" {(cpu_s(console.pid) - own_s) / passed_s:.1%} of a core of the console"
             )
             suite.say(f"the console needs at most {peak_mb(console.pid):.0f} MB")
@@ -325,28 +333,19 @@ def peak_mb(pid: int) -> float:
     return int(found[1]) / 1024
 
 
-@contextlib.contextmanager
-def new_broker(suite: Suite, name: str, **settings: str) -> Iterator[Any]:
-    broker = BrokerProcess(suite.folder / name, settings)
-    broker.start()
-    try:
-        yield broker
-    finally:
-        broker.close()
-
-
-def axe_file() -> Path:
-    """Install axe-core unless it is already installed. Return its script."""
-    folder = CACHE_FOLDER / f"axe-core-{AXE}"
-    file = folder / "node_modules/axe-core/axe.min.js"
-    if not file.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", f"axe-core@{AXE}"]
-        subprocess.run(command, cwd=folder, check=True)
-    return file
-
-
-SCENARIOS: Mapping[str, Callable[..., None]] = {"empty": empty, "small": small, "killed": killed, "large": large}
+SCENARIOS: Mapping[str, Callable[..., None]] = {
+    "empty": empty,
+    "small": small,
+    "contents": contents,
+    "killed": killed,
+    "large": large,
+    "attacks": attacks,
+    "cluster": cluster,
+    "secured": secured,
+    "demo": demo,
+}
+ON_KAFKA = ("empty", "small", "contents", "large")
+"""The scenarios that also run with Apache Kafka."""
 
 
 def main() -> int:
@@ -355,19 +354,26 @@ def main() -> int:
     parser.add_argument("--checkouts", type=Path, help="without effect")
     parser.add_argument("--pictures", type=Path, help="a folder for pictures of all pages")
     parser.add_argument("--only", choices=SCENARIOS, action="append", help="a scenario; repeatable; default: all")
+    parser.add_argument("--kafka", action="store_true", help="with Apache Kafka; default: with Barnabas, then with it")
     parser.add_argument("--bootstrap", default="", help="an empty cluster for the scenario `small`")
     given = parser.parse_args()
     if given.pictures is not None:
         given.pictures.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, browsers.running_browser() as browser:
-        suite = Suite(browser, axe_file(), given.pictures, Path(folder))
-        for name in given.only or SCENARIOS:
-            if name == "small":
-                small(suite, given.bootstrap)
-            else:
-                SCENARIOS[name](suite)
-    suite.say(f"{len(suite.faults)} faults")
-    return 1 if suite.faults else 0
+        faults: list[str] = []
+        for kafka in (True,) if given.kafka else (False,) if given.only else (False, True):
+            own = Path(folder) / ("kafka" if kafka else "barnabas")
+            own.mkdir()
+            suite = Suite(browser, axe_file(), given.pictures, own, kafka=kafka)
+            for name in given.only or (ON_KAFKA if kafka else SCENARIOS):
+                try:
+                    SCENARIOS[name](suite, *([given.bootstrap] if name == "small" else []))
+                except (AssertionError, Error) as error:
+                    suite.fault(f"the scenario {name} has ended early: {error}")
+                    traceback.print_exc()
+            faults += suite.faults
+    sys.stdout.write(f"{len(faults)} faults\n")
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":

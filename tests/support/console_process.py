@@ -22,10 +22,11 @@ class Console:
 
     port: int
     pid: int = 0
+    scheme: str = "http"
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self.scheme}://127.0.0.1:{self.port}"
 
     def get(self, path: str, **headers: str) -> Answer:
         return self.ask("GET", path, None, **headers)
@@ -55,8 +56,9 @@ def running_console(bootstrap: str, *options: str) -> Iterator[Console]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout
-        assert process.stdout.readline() == f"ready http://127.0.0.1:{port}/\n"
-        yield Console(port, process.pid)
+        console = Console(port, process.pid, "https" if "--http-certfile" in options else "http")
+        assert process.stdout.readline() == f"ready {console.url}/\n"
+        yield console
     finally:
         process.terminate()
         assert process.wait(TIMEOUT_S) == 0
