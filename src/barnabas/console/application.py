@@ -12,7 +12,19 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from barnabas.console.context import FOLDER, Console, is_from_script
-from barnabas.console.pages import completeness, group, groups, overview, records, schemas, security, topic, topics
+from barnabas.console.pages import (
+    completeness,
+    group,
+    groups,
+    overview,
+    records,
+    schemas,
+    security,
+    share_group,
+    topic,
+    topics,
+    transactions,
+)
 
 NO_PAGE = "There is no such page."
 DEFECT = "The console has a defect; see its log."
@@ -40,6 +52,7 @@ def new_application(console: Console) -> Starlette:
         routes=[
             Route("/", console.handler(overview.overview)),
             Route("/overview/figures", console.handler(overview.figures)),
+            Route("/overview/elections.json", console.handler(overview.elections)),
             Route("/topics", console.handler(topics.topics)),
             Route("/topics/tree", console.handler(topics.tree)),
             Route("/topic", console.handler(topic.topic)),
@@ -53,6 +66,10 @@ def new_application(console: Console) -> Starlette:
             Route("/group", console.handler(group.group)),
             Route("/group/lag.json", console.handler(group.lag)),
             Route("/group/reset", console.handler(group.reset), methods=["GET", "POST"]),
+            Route("/share-group", console.handler(share_group.share_group)),
+            Route("/transactions", console.handler(transactions.transactions)),
+            Route("/transaction", console.handler(transactions.transaction)),
+            Route("/producers", console.handler(transactions.producers)),
             Route("/completeness", console.handler(completeness.completeness)),
             Route("/completeness/strip", console.handler(completeness.strip)),
             Route("/completeness/topic", console.handler(completeness.topic)),

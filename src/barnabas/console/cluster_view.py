@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar
 
 from barnabas.client.admin.async_admin import AsyncAdmin
 from barnabas.client.admin.brokers import ClusterDescription
 from barnabas.client.admin.groups import GroupListing
+from barnabas.client.admin.share_groups import SHARE
 from barnabas.client.admin.topics import TopicDescription
+from barnabas.client.admin.transactions import TransactionDescription, TransactionListing
 from barnabas.clock import Clock
 from barnabas.console.cached import Cached
+from barnabas.console.elections import Elections
 from barnabas.console.history import History
 from barnabas.errors import BarnabasError
 from barnabas.model import OffsetAndMetadata, TopicPartition
@@ -31,6 +35,13 @@ SAMPLED_SHARE_MAX = 0.1
 CALL_S_MAX = 10.0
 """The time after which a page shows an error instead of waiting for the brokers."""
 SAMPLED_GROUPS_MAX = 500
+SAMPLED_SHARE_GROUPS_MAX = 50
+"""The number of share groups whose lag is sampled: each costs the brokers a request of their own."""
+VERSIONS_S = 60.0
+"""The maximum age of the APIs that the brokers serve."""
+DESCRIBED_TRANSACTIONS_MAX = 2_000
+ELIGIBLE_TOPICS_MAX = 200
+"""The number of topics whose eligible leader replicas are sampled, of those with replicas out of sync."""
 
 log = logging.getLogger(__name__)
 
@@ -54,26 +65,70 @@ class TopicRow:
     rate: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionRow:
+    """A transactional id in a list.
+
+    :ivar described: its state; None if there are too many transactional ids to describe all.
+    :ivar open_s: the seconds since the open transaction began; None without one.
+    """
+
+    listed: TransactionListing
+    described: TransactionDescription | None
+    open_s: float | None
+
+    @property
+    def name(self) -> str:
+        return self.listed.transactional_id
+
+    @property
+    def state(self) -> str:
+        return self.listed.state if self.described is None else self.described.state
+
+    @property
+    def producer_id(self) -> int:
+        return self.listed.producer_id if self.described is None else self.described.producer_id
+
+    @property
+    def coordinator(self) -> int:
+        return self.listed.coordinator
+
+    @property
+    def is_open(self) -> bool:
+        return (self.listed if self.described is None else self.described).is_open
+
+    @property
+    def is_late(self) -> bool:
+        """True if the transaction is open for longer than its timeout."""
+        described = self.described
+        return described is not None and self.open_s is not None and self.open_s * 1000 > described.timeout_ms
+
+
 class ClusterView:
     """Asks the brokers as one user. Used on one event loop.
 
     :param settings: client settings under Kafka's names, with the user's credentials.
+    :param admin: the client that asks; None for one with the settings.
     """
 
-    def __init__(self, settings: Mapping[str, str], clock: Clock) -> None:
+    def __init__(self, settings: Mapping[str, str], clock: Clock, admin: AsyncAdmin | None = None) -> None:
         self.settings = dict(settings)
-        self.admin = AsyncAdmin(self.settings)
+        self.admin = AsyncAdmin(self.settings) if admin is None else admin
         self._clock = clock
         self._cluster = Cached(self.admin.describe_cluster, AGE_S_MAX, clock.monotonic)
         self._topics = Cached(self._fetch_topics, AGE_S_MAX, clock.monotonic)
         self._groups = Cached(self.admin.list_groups, AGE_S_MAX, clock.monotonic)
+        self._transactions = Cached(self._fetch_transactions, AGE_S_MAX, clock.monotonic)
+        self._versions = Cached(self.admin.api_versions, VERSIONS_S, clock.monotonic)
+        self._newest_versions: Mapping[str, range] = {}
         self._sizes = Cached(self._fetch_sizes, 10 * AGE_S_MAX, clock.monotonic)
         self._newest_sizes: Mapping[str, int] = {}
         self.ends = History()
         self.lags = History()
+        self.elections = Elections()
         self._begins: dict[str, int] = {}
         self._begins_at_s: float | None = None
-        self._sampling: asyncio.Task[None] | None = None
+        self._sampling: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Connect, and begin to sample.
@@ -81,14 +136,18 @@ class ClusterView:
         :raises BarnabasError: no broker can be reached, or the credentials are wrong.
         """
         await self.within(self._cluster.get())
-        self._sampling = asyncio.create_task(self._sample_on())
+        self._newest_versions = await self.within(self._versions.get())
+        self._sampling = [
+            asyncio.create_task(self._repeat(self.sample, "the offsets", 6 * CALL_S_MAX)),
+            asyncio.create_task(self._repeat(self.watch, "the leaders", CALL_S_MAX)),
+        ]
 
     async def close(self) -> None:
         """Stop sampling, and close the connections."""
-        if self._sampling is not None:
-            self._sampling.cancel()
+        for task in self._sampling:
+            task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._sampling
+                await task
         await self.admin.close()
 
     async def within(self, call: Coroutine[Any, Any, T]) -> T:
@@ -110,6 +169,15 @@ class ClusterView:
         """Return those partitions that exist and have a leader. The brokers answer nothing about the others."""
         topics = await self.topics()
         return [where for where in places if where.topic in topics and _is_led(topics[where.topic], where.partition)]
+
+    @property
+    def has_transactions(self) -> bool:
+        """True if the brokers advertise the APIs that list and describe transactions."""
+        return {"ListTransactions", "DescribeTransactions"} <= self._newest_versions.keys()
+
+    async def transactions(self) -> list[TransactionRow]:
+        """Return the transactional ids that the user may describe, by name."""
+        return await self.within(self._transactions.get())
 
     async def groups(self) -> list[GroupListing]:
         return await self.within(self._groups.get())
@@ -135,6 +203,19 @@ class ClusterView:
         found = await self.admin.describe_topics(None)
         return {each.name: each for each in sorted(found, key=lambda topic: topic.name)}
 
+    async def _fetch_transactions(self) -> list[TransactionRow]:
+        found = await self.admin.list_transactions()
+        wanted = sorted(found, key=lambda each: not each.is_open)[:DESCRIBED_TRANSACTIONS_MAX]
+        described = await self.admin.describe_transactions([each.transactional_id for each in wanted])
+        now_ms = self._clock.time_ms()
+
+        def row(each: TransactionListing) -> TransactionRow:
+            state = described.get(each.transactional_id)
+            start_ms = None if state is None else state.start_ms
+            return TransactionRow(each, state, None if start_ms is None else max(0, now_ms - start_ms) / 1000)
+
+        return [row(each) for each in found]
+
     async def _fetch_sizes(self) -> dict[str, int]:
         sizes: dict[str, int] = {}
         try:
@@ -147,16 +228,34 @@ class ClusterView:
 
     # -- samples -------------------------------------------------------------------------------------------------
 
-    async def _sample_on(self) -> None:
+    async def _repeat(self, sample: Callable[[], Awaitable[None]], what: str, limit_s: float) -> None:
         while True:
             started_s = self._clock.monotonic()
             try:
-                async with asyncio.timeout(6 * CALL_S_MAX):
-                    await self.sample()
+                async with asyncio.timeout(limit_s):
+                    await sample()
             except (BarnabasError, TimeoutError) as error:
-                log.info("cannot sample the offsets: %s; trying again", error or "the brokers did not answer")
+                log.info("cannot sample %s: %s; trying again", what, error or "the brokers did not answer")
+                await asyncio.sleep(SAMPLE_S)
+                continue
             took_s = self._clock.monotonic() - started_s
             await asyncio.sleep(max(SAMPLE_S, took_s / SAMPLED_SHARE_MAX) - took_s)
+
+    async def watch(self) -> None:
+        """Read the leaders of all partitions, and the APIs that the brokers serve."""
+        self._newest_versions = await self._versions.get()
+        topics = await self._topics.get()
+        lacking = (
+            name for name, topic in topics.items() if any(len(p.isr) < len(p.replicas) for p in topic.partitions)
+        )
+        eligible = await self._eligible(islice(lacking, ELIGIBLE_TOPICS_MAX))
+        self.elections.note(self._clock.time_ms() / 1000, topics, eligible)
+
+    async def _eligible(self, topics: Iterable[str]) -> dict[TopicPartition, tuple[int, ...]]:
+        names = list(topics)
+        if not names or "DescribeTopicPartitions" not in self._newest_versions:
+            return {}
+        return await self.admin.eligible_leader_replicas(names)
 
     async def sample(self) -> None:
         """Read the sizes and the end offsets of all topics, and the lag of the groups."""
@@ -166,7 +265,7 @@ class ClusterView:
             TopicPartition(name, each.partition)
             for name, topic in topics.items()
             for each in topic.partitions
-            if each.leader >= 0
+            if each.leader >= 0  # a partition without a leader would make the whole sample wait
         ]
         ends = await self.admin.end_offsets(places)
         now_s = self._clock.time_ms() / 1000
@@ -174,9 +273,23 @@ class ClusterView:
             self._begins = _by_topic(await self.admin.beginning_offsets(places))
             self._begins_at_s = now_s
         self.ends.note(now_s, _by_topic(ends))
-        groups = [each.group for each in (await self._groups.get())[:SAMPLED_GROUPS_MAX]]
-        committed = await self.admin.offsets_of_groups(groups)
-        self.lags.note(now_s, {group: _lag(offsets, ends) for group, offsets in committed.items()})
+        groups = await self._groups.get()
+        others = [each.group for each in groups if each.type != SHARE][:SAMPLED_GROUPS_MAX]
+        committed = await self.admin.offsets_of_groups(others)
+        lags: dict[str, float] = {group: _lag(offsets, ends) for group, offsets in committed.items()}
+        for each in [each.group for each in groups if each.type == SHARE][:SAMPLED_SHARE_GROUPS_MAX]:
+            lags |= await self._share_lag(each)
+        self.lags.note(now_s, lags)
+
+    async def _share_lag(self, group: str) -> dict[str, int]:
+        """Return the lag of a share group by its name; nothing if it is not known."""
+        try:
+            offsets = await self.admin.share_group_offsets(group)
+        except BarnabasError as error:
+            log.debug("cannot read the lag of share group %s: %s; the pages leave it out", group, error)
+            return {}
+        lags = [each.lag for each in offsets.values() if each.lag is not None]
+        return {group: sum(lags)} if lags else {}
 
 
 def _is_led(topic: TopicDescription, partition: int) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from barnabas.console.record_text import visible
+
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 UNKNOWN = "unknown"
 NO_TIME = "no timestamp"
@@ -72,10 +74,27 @@ def minute_of(milliseconds: float | None) -> str:
     return time_of(milliseconds).removesuffix(".000").removesuffix(":00")
 
 
+def duration(seconds: float | None) -> str:
+    """Return a time span in its two largest units.
+
+    >>> duration(0.5), duration(200), duration(600), duration(3 * 3600 + 61), duration(90_000), duration(None)
+    ('0 s', '3 min 20 s', '10 min', '3 h 1 min', '1 d 1 h', 'unknown')
+    """
+    if seconds is None:
+        return UNKNOWN
+    whole = int(seconds)
+    parts = ((whole // 86_400, "d"), (whole // 3600 % 24, "h"), (whole // 60 % 60, "min"), (whole % 60, "s"))
+    first = next((number for number, (value, _) in enumerate(parts) if value), len(parts) - 1)
+    shown = [f"{value} {unit}" for value, unit in parts[first : first + 2] if value or not whole]
+    return " ".join(shown)
+
+
 FILTERS: dict[str, Callable[[Any], str]] = {
     "number": number,
     "size": size,
     "rate": rate,
     "time": time_of,
     "minute": minute_of,
+    "duration": duration,
+    "visible": visible,
 }

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
+from barnabas.client.admin.groups import GroupListing
+from barnabas.client.admin.share_groups import ShareGroupOffset
 from barnabas.client.admin.topics import PartitionDescription, TopicDescription
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.console import cluster_view
 from barnabas.console.cluster_view import ClusterView
+from barnabas.console.elections import UNCLEAN
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
+from tests.support.console_pages import FakeAdmin, topic
 
 
 def test_pages_do_not_wait_for_brokers_that_never_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,3 +49,83 @@ def test_partitions_without_leader_are_not_asked_for(monkeypatch: pytest.MonkeyP
             await view.close()
 
     asyncio.run(scenario())
+
+
+class Clock:
+    """A clock that advances by a minute with each look, so that nothing stays cached."""
+
+    def __init__(self) -> None:
+        self._now_s = 100.0
+
+    def monotonic(self) -> float:
+        self._now_s += 61
+        return self._now_s
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(SYSTEM_CLOCK, name)
+
+
+def on_view(admin: FakeAdmin, check: Callable[[ClusterView], Awaitable[None]]) -> None:
+    asyncio.run(check(ClusterView({}, Clock(), admin)))  # type: ignore[arg-type]
+
+
+def test_partitions_without_a_leader_do_not_delay_the_offsets_of_others() -> None:
+    admin = FakeAdmin()
+    admin.topics = [topic("t", PartitionDescription(0, 1, (1,), (1,)), PartitionDescription(1, -1, (2,), (2,)))]
+
+    async def check(view: ClusterView) -> None:
+        await view.sample()
+        assert ("end_offsets", [TopicPartition("t", 0)]) in admin.calls
+
+    on_view(admin, check)
+
+
+def test_lag_of_share_groups_is_that_of_the_broker() -> None:
+    admin = FakeAdmin()
+    admin.groups = [GroupListing(name, "Stable", kind, kind) for name, kind in (("a", "share"), ("b", "classic"))]
+    admin.share_offsets = {
+        TopicPartition("t", 0): ShareGroupOffset(bytes(16), 2, 0, 5),
+        TopicPartition("t", 1): ShareGroupOffset(bytes(16), None, 0, None),
+    }
+
+    async def check(view: ClusterView) -> None:
+        await view.sample()
+        assert view.lags.newest("a") == 5
+        assert ("offsets_of_groups", ["b"]) in admin.calls
+        admin.failures["share_group_offsets"] = ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        await view.sample()
+        assert view.lags.newest("a") is None
+
+    on_view(admin, check)
+
+
+def test_eligible_leader_replicas_are_read_for_topics_out_of_sync() -> None:
+    admin = FakeAdmin()
+    admin.versions = {"DescribeTopicPartitions": range(1)}
+    admin.topics = [
+        topic("fine", PartitionDescription(0, 1, (1, 2), (1, 2))),
+        topic("ailing", PartitionDescription(0, -1, (1, 2), ())),
+    ]
+    admin.eligible = {TopicPartition("ailing", 0): (2,)}
+
+    async def check(view: ClusterView) -> None:
+        await view.watch()
+        assert ("eligible_leader_replicas", ["ailing"]) in admin.calls
+        admin.topics = [topic("ailing", PartitionDescription(0, 2, (1, 2), (2,), leader_epoch=1))]
+        await view.watch()
+        assert (view.elections.count(), view.elections.count(UNCLEAN)) == (1, 0)
+
+    on_view(admin, check)
+
+
+def test_new_versions_of_the_brokers_are_seen() -> None:
+    admin = FakeAdmin()
+
+    async def check(view: ClusterView) -> None:
+        await view.watch()
+        assert not view.has_transactions
+        admin.versions = {"ListTransactions": range(1), "DescribeTransactions": range(1)}
+        await view.watch()
+        assert view.has_transactions
+
+    on_view(admin, check)

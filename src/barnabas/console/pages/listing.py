@@ -49,18 +49,24 @@ class Listing(Generic[T]):
 
 
 def listing(
-    context: Context, rows: Sequence[T], name_of: Callable[[T], str], keys: Mapping[str, Callable[[T], Any]]
+    context: Context,
+    rows: Sequence[T],
+    name_of: Callable[[T], str],
+    keys: Mapping[str, Callable[[T], Any]],
+    sort: str = "name",
 ) -> Listing[T]:
     """Return the page of a list that the query of a request asks for.
 
     :param name_of: returns the text that the filter must occur in.
     :param keys: the columns by which the list can be sorted; unknown values come last.
+    :param sort: the column by which the list is sorted first: `name` ascending, another one descending.
     """
     wanted = context.query("filter")[:200]
-    sort = context.query("sort", "name")
+    default = sort
+    sort = context.query("sort", default)
     if sort not in keys:
-        sort = "name"
-    descends = context.query("order") == "desc"
+        sort = default
+    descends = context.query("order", "asc" if sort == "name" else "desc") == "desc"
     found = [row for row in rows if wanted.lower() in name_of(row).lower()]
     key = keys[sort]
     known = [row for row in found if key(row) is not None]

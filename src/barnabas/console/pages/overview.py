@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from starlette.responses import Response
 
 from barnabas.console.context import Context
+from barnabas.console.elections import UNCLEAN
 from barnabas.model import Node
+
+RECENT_ELECTIONS_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,12 @@ async def overview(context: Context) -> Response:
 async def figures(context: Context) -> Response:
     """Return the part of the overview that changes."""
     return context.page("_overview.html", **await _figures(context))
+
+
+async def elections(context: Context) -> Response:
+    """Return the leader elections for the chart."""
+    times, values = context.view.elections.per_sample()
+    return context.json({"times": times, "values": values})
 
 
 async def _figures(context: Context) -> dict[str, Any]:
@@ -57,4 +67,8 @@ async def _figures(context: Context) -> dict[str, Any]:
         "offline": sum(each.leader < 0 for each in partitions),
         "unpreferred": sum(bool(each.replicas) and 0 <= each.leader != each.replicas[0] for each in partitions),
         "record_rate": sum(rates) if rates else None,
+        "elections": view.elections.count(),
+        "unclean": view.elections.count(UNCLEAN),
+        "recent_elections": list(islice(view.elections.recent, RECENT_ELECTIONS_MAX)),
+        "elections_since_ms": None if view.elections.since_s is None else int(view.elections.since_s) * 1000,
     }

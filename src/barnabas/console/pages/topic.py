@@ -19,15 +19,24 @@ async def topic(context: Context) -> Response:
     places = [TopicPartition(found.name, each.partition) for each in found.partitions]
     admin = context.view.admin
     led = [where for where, each in zip(places, found.partitions, strict=True) if each.leader >= 0]
-    ends, begins, settings = await asyncio.gather(
+    ends, stable, begins, settings = await asyncio.gather(
         context.view.within(admin.end_offsets(led)),
+        _stable_offsets(context, led),
         context.view.within(admin.beginning_offsets(led)),
         _settings(context, found.name),
     )
     partitions = [
-        (each, begins.get(where), ends.get(where)) for each, where in zip(found.partitions, places, strict=True)
+        (each, begins.get(where), ends.get(where), stable.get(where))
+        for each, where in zip(found.partitions, places, strict=True)
     ]
     return context.page("topic.html", title=found.name, topic=found, partitions=partitions, settings=settings)
+
+
+async def _stable_offsets(context: Context, places: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return the last stable offsets; nothing if the brokers have no transactions."""
+    if not context.view.has_transactions:
+        return {}
+    return await context.view.within(context.view.admin.end_offsets(places, isolation_level="read_committed"))
 
 
 async def rate(context: Context) -> Response:
