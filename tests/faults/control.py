@@ -13,32 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-WRITES = ("writev", "allocate", "fsync", "truncate", "create", "replace", "fsync_folder", "make_folder")
-"""The operations that a disk refuses that is full, or that cannot be written any more."""
-OPERATIONS = (*WRITES, "unlink", "remove_folder", "read")
-"""All that can fail or be slow. Segments that are sent to clients are read by the system, past these."""
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One fault.
-
-    :param number: counts all rules that a test has told; what was counted for one is not counted for another.
-    :param operations: those that it befalls.
-    :param paths: a pattern for the whole path of the file; of a rename, for the new one. `*` matches `/` as well.
-    :param error: the name of an errno; None: nothing fails.
-    :param share: of all that match, such a share is befallen; each is drawn.
-    :param nth: only the operation of this number is, from 1, of those that match; None: all.
-    :param slow_ms: it takes so much longer.
-    """
-
-    number: int
-    operations: tuple[str, ...]
-    paths: str = "*"
-    error: str | None = None
-    share: float = 1.0
-    nth: int | None = None
-    slow_ms: float = 0.0
+from barnabas.testing.file_faults import OPERATIONS, WRITES, FileFault
 
 
 @dataclass(frozen=True)
@@ -48,14 +23,14 @@ class Orders:
     :param clock_ahead_ms: by how much the wall clock is ahead; negative: behind.
     """
 
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[FileFault, ...] = ()
     clock_ahead_ms: int = 0
 
     @classmethod
     def parse(cls, text: str) -> Orders:
         """Read what `Faults` has written."""
         found = json.loads(text)
-        rules = (Rule(**{**each, "operations": tuple(each["operations"])}) for each in found["rules"])
+        rules = (FileFault(**{**each, "operations": tuple(each["operations"])}) for each in found["rules"])
         return cls(tuple(rules), found["clock_ahead_ms"])
 
 
@@ -82,7 +57,7 @@ class Faults:
         paths: str = "*",
         nth: int | None = None,
     ) -> None:
-        """Let operations fail from now on, besides what was told before; see `Rule`.
+        """Let operations fail from now on, besides what was told before; see `FileFault`.
 
         A write that fails has written one half. While ENOSPC is told for all writes, the disk says that it is full.
 
@@ -119,7 +94,7 @@ class Faults:
         unknown = set(values["operations"]) - set(OPERATIONS)
         assert not unknown, f"no operations: {unknown}; there are {OPERATIONS}"
         self._numbers += 1
-        self._tell(Orders((*self._orders.rules, Rule(self._numbers, **values)), self._orders.clock_ahead_ms))
+        self._tell(Orders((*self._orders.rules, FileFault(self._numbers, **values)), self._orders.clock_ahead_ms))
 
     def _tell(self, orders: Orders) -> None:
         """Replace the file, with a time of change that it never had before: by it the broker knows that it is new."""

@@ -14,24 +14,19 @@ What is not told of faults: the embedded tree, which is a file of SQLite, and th
 
 from __future__ import annotations
 
-import errno
 import os
-import random
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from barnabas.broker.environment import Environment
 from barnabas.cli.commands import run
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.storage import OsFileSystem
-from barnabas.storage.filesystem import Chunk, DataFile, FilePath
-from tests.faults.control import Orders, Rule, struck_file
+from barnabas.storage.filesystem import FilePath
+from barnabas.testing.file_faults import FaultyFileSystem, FileFault, FileFaults
+from tests.faults.control import Orders, struck_file
 
-DISK_FULL = "ENOSPC"
 PLANTED_BUG = "PLANTED_BUG"
 """In the environment: which bug the broker has."""
 
@@ -45,13 +40,12 @@ class Told:
 
     def __init__(self, path: Path, sleep: Callable[[float], object] = SYSTEM_CLOCK.sleep) -> None:
         self._path = path
-        self._sleep = sleep
         self._struck = os.open(struck_file(path), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
         self._lock = threading.Lock()
         self._seen_at_ns = -1
         self._orders = Orders()
-        self._counts: Counter[int] = Counter()
-        self._random = random.Random(0)
+        self.files = FaultyFileSystem(FileFaults(lambda: self.orders().rules, sleep, self._write_down))
+        """The real files, but for the faults that are told."""
 
     def orders(self) -> Orders:
         """Return all that holds now."""
@@ -61,96 +55,8 @@ class Told:
                 self._seen_at_ns = os.fstat(file.fileno()).st_mtime_ns
         return self._orders
 
-    def befall(self, operation: str, path: FilePath) -> None:
-        """Let an operation take longer, or raise the OSError that is told for it."""
-        for rule in self.orders().rules:
-            if operation in rule.operations and fnmatchcase(str(path), rule.paths) and self._is_due(rule):
-                if rule.slow_ms:
-                    self._sleep(rule.slow_ms / 1000)
-                if rule.error:
-                    os.write(self._struck, f"{rule.number} {operation} {path}\n".encode())
-                    number = getattr(errno, rule.error)
-                    raise OSError(number, os.strerror(number), str(path))
-
-    def is_full(self, folder: Path) -> bool:
-        """Whether the disk of a folder is told to be full."""
-        return any(
-            rule.error == DISK_FULL
-            and rule.nth is None
-            and "writev" in rule.operations
-            and fnmatchcase(str(folder / "any"), rule.paths)
-            for rule in self.orders().rules
-        )
-
-    def _is_due(self, rule: Rule) -> bool:
-        with self._lock:
-            self._counts[rule.number] += 1
-            is_drawn = rule.share >= 1 or self._random.random() < rule.share
-            return is_drawn and rule.nth in {None, self._counts[rule.number]}
-
-
-class ToldFileSystem(OsFileSystem):
-    """The real files, but for the faults that are told."""
-
-    def __init__(self, told: Told) -> None:
-        self._told = told
-
-    def open(self, path: FilePath, *, create: bool = False, writable: bool = True) -> DataFile:
-        if create and not Path(path).exists():
-            self._told.befall("create", path)
-        return super().open(path, create=create, writable=writable)
-
-    def writev(self, file: DataFile, chunks: Sequence[Chunk]) -> int:
-        try:
-            self._told.befall("writev", file.path)
-        except OSError:
-            data = b"".join(chunks)
-            super().writev(file, [data[: len(data) // 2]])
-            raise
-        return super().writev(file, chunks)
-
-    def allocate(self, file: DataFile, size: int) -> None:
-        self._told.befall("allocate", file.path)
-        super().allocate(file, size)
-
-    def pread(self, file: DataFile, size: int, position: int) -> bytes:
-        self._told.befall("read", file.path)
-        return super().pread(file, size, position)
-
-    def read_all(self, file: DataFile) -> bytes:
-        self._told.befall("read", file.path)
-        return super().pread(file, self.size_of(file), 0)
-
-    def fsync(self, file: DataFile) -> None:
-        self._told.befall("fsync", file.path)
-        super().fsync(file)
-
-    def truncate(self, file: DataFile, size: int) -> None:
-        self._told.befall("truncate", file.path)
-        super().truncate(file, size)
-
-    def replace(self, source: Path, target: Path) -> None:
-        self._told.befall("replace", target)
-        super().replace(source, target)
-
-    def unlink(self, path: Path) -> None:
-        self._told.befall("unlink", path)
-        super().unlink(path)
-
-    def make_folder(self, path: Path) -> None:
-        self._told.befall("make_folder", path)
-        super().make_folder(path)
-
-    def remove_folder(self, path: Path) -> None:
-        self._told.befall("remove_folder", path)
-        super().remove_folder(path)
-
-    def fsync_folder(self, path: Path) -> None:
-        self._told.befall("fsync_folder", path)
-        super().fsync_folder(path)
-
-    def free_bytes(self, path: Path) -> int:
-        return 0 if self._told.is_full(path) else super().free_bytes(path)
+    def _write_down(self, fault: FileFault, operation: str, path: FilePath) -> None:
+        os.write(self._struck, f"{fault.number} {operation} {path}\n".encode())
 
 
 class ToldClock:
@@ -189,7 +95,7 @@ def main(arguments: Sequence[str]) -> int:
     if bug := os.environ.get(PLANTED_BUG):
         plant(bug)
     told = Told(Path(arguments[0]))
-    return run(list(arguments[1:]), Environment(clock=ToldClock(told), filesystem=ToldFileSystem(told)))
+    return run(list(arguments[1:]), Environment(clock=ToldClock(told), filesystem=told.files))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.faults.control import WRITES, Faults
+from barnabas.testing.file_faults import WRITES
+from tests.faults.control import Faults
 from tests.support.broker_process import BrokerProcess
 from tests.support.process_cluster import Cluster
 

@@ -10,8 +10,9 @@ import pytest
 import barnabas
 from barnabas.broker.environment import Environment
 from barnabas.cli.commands import run
+from barnabas.testing.file_faults import FaultyFileSystem
 from tests.faults.control import Faults
-from tests.faults.faulty_broker import Told, ToldClock, ToldFileSystem
+from tests.faults.faulty_broker import Told, ToldClock
 from tests.faults.faulty_cluster import FaultyBroker
 from tests.support.reading import wait_until
 
@@ -25,8 +26,8 @@ def faults(tmp_path: Path) -> Faults:
 
 
 @pytest.fixture
-def files(faults: Faults) -> ToldFileSystem:
-    return ToldFileSystem(Told(faults.path))
+def files(faults: Faults) -> FaultyFileSystem:
+    return Told(faults.path).files
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def error_of(call: Callable[[], object]) -> int | None:
 
 
 def test_each_operation_fails_as_it_is_told_until_all_is_well_again(
-    faults: Faults, files: ToldFileSystem, tmp_path: Path
+    faults: Faults, files: FaultyFileSystem, tmp_path: Path
 ) -> None:
     file = files.open(tmp_path / "log", create=True)
     calls: dict[str, Callable[[], object]] = {
@@ -78,7 +79,7 @@ def test_each_operation_fails_as_it_is_told_until_all_is_well_again(
     assert [operation for _, operation, _ in faults.struck()] == list(calls)
 
 
-def test_write_that_fails_has_written_one_half(faults: Faults, files: ToldFileSystem, tmp_path: Path) -> None:
+def test_write_that_fails_has_written_one_half(faults: Faults, files: FaultyFileSystem, tmp_path: Path) -> None:
     file = files.open(tmp_path / "log", create=True)
     faults.write_errors("ENOSPC")
     assert error_of(lambda: files.writev(file, [b"01", b"23"])) == 28
@@ -88,7 +89,7 @@ def test_write_that_fails_has_written_one_half(faults: Faults, files: ToldFileSy
     assert files.free_bytes(tmp_path) > 0
 
 
-def test_nth_operation_a_share_and_some_paths_alone_fail(faults: Faults, files: ToldFileSystem, tmp_path: Path) -> None:
+def test_nth_operation_a_share_and_some_paths_fail(faults: Faults, files: FaultyFileSystem, tmp_path: Path) -> None:
     one, other = (files.open(tmp_path / name, create=True) for name in ("one", "other"))
     faults.write_errors("EIO", operations=["fsync"], paths="*/one", nth=3)
     assert [error_of(lambda: files.fsync(one)) for _ in range(4)] == [None, None, 5, None]
@@ -101,7 +102,7 @@ def test_nth_operation_a_share_and_some_paths_alone_fail(faults: Faults, files: 
 
 def test_slow_operations_take_longer(faults: Faults, tmp_path: Path) -> None:
     slept: list[float] = []
-    files = ToldFileSystem(Told(faults.path, slept.append))
+    files = Told(faults.path, slept.append).files
     file = files.open(tmp_path / "log", create=True)
     faults.slow(50, ["fsync"])
     files.fsync(file)

@@ -33,6 +33,7 @@ PUBLIC = (
     "barnabas.spark.reports",
     "barnabas.spark.streams",
     "barnabas.sql",
+    "barnabas.testing",
 )
 EXTRA_ARGUMENTS: dict[str, list[list[str]]] = {
     "sql": [["select 1", "--engine", "duckdb"], ["select 1", "--engine", "spark"], ["select 1", "--format", "avro"]],

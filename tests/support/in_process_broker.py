@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
 from barnabas.broker.broker import Broker
+from barnabas.broker.environment import Environment
+from barnabas.broker.pipeline.chain import Stage
 from barnabas.broker.pipeline.scheduler import ConnectionRequests
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.model import FileRegion
@@ -23,8 +25,9 @@ from tests.support.log_steps import append_now
 class Caller:
     """A client of a broker."""
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
-        self.broker = Broker(BrokerConfig(port=0, data=str(folder), **settings), with_status=True)
+    def __init__(self, folder: Path, *, stages: Sequence[Stage] = (), **settings: Any) -> None:
+        config, environment = BrokerConfig(port=0, data=str(folder), **settings), Environment(stages=stages)
+        self.broker = Broker(config, environment, with_status=True)
         self.link = FakeLink()
         self._requests: ConnectionRequests | None = None
 

@@ -506,7 +506,7 @@ class Broker:
         served, rules = self.parts.bind_all(), rules_by_key(RULES)
         check_complete(rules, served)
         for each in self._listeners.clients:
-            stages = self._stages(rules)
+            stages = [*self._stages(rules), *self._environment.stages]
             pipeline = self._listeners.serve(each, served, self.scheduler, self._mechanisms.servers, stages)
             self.quotas.enforce(pipeline)
             self.pipelines.append(pipeline)

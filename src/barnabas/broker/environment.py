@@ -9,7 +9,7 @@ directly. The exception is the event loop watch, which a simulation disables.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from pathlib import Path
 from barnabas.broker.cleaner_process import AnyCleaner, CleanerProcess
 from barnabas.broker.disk_work import BrokerThreads
 from barnabas.broker.metadata_store_access import open_metadata_store
+from barnabas.broker.pipeline.chain import Stage
 from barnabas.broker.random_source import RandomSource
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.clock import SYSTEM_CLOCK, Clock
@@ -53,6 +54,7 @@ class Environment:
     :param process_id: returns the process id for the lock of the data directory.
     :param watches_loop: True if the broker starts a thread that measures how long the event loop is blocked.
     :param decodes_otlp: returns whether the package that decodes client metrics is installed.
+    :param stages: further stages of the requests of clients, behind the broker's own. Only brokers for tests have some.
     :param load_otlp: imports the package that decodes client metrics. It is called on a separate thread.
     """
 
@@ -70,3 +72,4 @@ class Environment:
     watches_loop: bool = True
     decodes_otlp: Callable[[], bool] = otlp.is_installed
     load_otlp: Callable[[], None] = otlp.load
+    stages: Sequence[Stage] = ()

@@ -174,6 +174,10 @@ class Listener:
         for handshake in list(self._handshakes):
             handshake.abort(ConnectionAbortedError("the listener closes"))
         self._drop_waiting()
+        self.end_connections()
+
+    def end_connections(self) -> None:
+        """End all connections."""
         for connection in list(self._connections):
             connection.close()
 

@@ -72,6 +72,10 @@ class ZooKeeperMetadataStore:
         """The number of writes that this session has sent, including failed writes."""
         return self._session.writes
 
+    def expire(self) -> None:
+        """End the session on the servers, as after its timeout; see `Session.expire`."""
+        self._session.expire(self._call_timeout_s)
+
     def on_session_end(self, call: Callable[[], None]) -> None:
         self._session.on_end(call)
 

@@ -74,6 +74,7 @@ class ZooKeeperServers:
     :param settings: further lines of each server's configuration file.
     :param wrap: a function that changes the command line of a server, for example so that the server ends when this
         process ends.
+    :param process_group: returns the process group of the servers; by default, each server has its own session.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class ZooKeeperServers:
         heap_mb: int = 192,
         settings: Sequence[str] = (),
         wrap: Callable[[Sequence[str]], Sequence[str]] = lambda command: command,
+        process_group: Callable[[], int] | None = None,
     ) -> None:
         if count % 2 == 0 or count < 1 or len(ports) not in (0, count):
             raise CoordinationError(
@@ -97,6 +99,7 @@ class ZooKeeperServers:
         self._heap_mb = heap_mb
         self._settings = settings
         self._wrap = wrap
+        self._process_group = process_group
         free = [*_free_ports(3 * count - len(ports) - len(peer_ports)), *peer_ports]
         self.ports = (*ports, *free)[:count]
         """The client ports of the servers."""
@@ -196,9 +199,14 @@ class ZooKeeperServers:
             str(folder / "zoo.cfg"),
         ]
         with (folder / "server.log").open("ab") as log:
-            # Each server runs in its own process session, so Ctrl-C in a terminal does not stop it.
+            # Each server runs in another process group than this process, so Ctrl-C in a terminal does not stop it.
             self._processes[number] = subprocess.Popen(
-                self._wrap(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                self._wrap(command),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=self._process_group is None,
+                process_group=self._process_group() if self._process_group else None,
             )
 
     def _configuration(self, number: int) -> str:

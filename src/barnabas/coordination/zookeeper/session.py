@@ -176,6 +176,7 @@ class Session:
 
     def __init__(self, config: ZooKeeperConfig) -> None:
         address = config.address
+        self._config = config
         self._name = str(address)
         self._connection_changed = threading.Condition()
         self._is_closed = False
@@ -309,6 +310,29 @@ class Session:
             return read_response(header, *args)
 
         return reading
+
+    def expire(self, timeout_s: float) -> None:
+        """End the session on the servers, as after its timeout. Tests of session losses use this method.
+
+        A second connection takes the session over, and closes it.
+
+        :raises MetadataStoreUnavailableError: no server accepted the second connection in time.
+        """
+        second = KazooClient(
+            self._config.address.hosts,
+            timeout=self.timeout_s,
+            client_id=self._client.client_id,
+            handler=_OneSessionHandler(timeout_s, self._config.secure),
+            auth_data=[("digest", self._config.auth)] if self._config.auth else None,
+            logger=_LOG_OF_CLIENT,
+        )
+        try:
+            second.start(timeout_s)
+        except KazooTimeoutError:
+            raise MetadataStoreUnavailableError(f"ZooKeeper did not respond within {timeout_s:g} s") from None
+        finally:
+            second.stop()
+            second.close()
 
     @property
     def last_change(self) -> int:
