@@ -18,10 +18,9 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, P
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItem
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
-from cpython.object cimport PyObject, PyObject_RichCompare
+from cpython.object cimport PyObject, PyObject_RichCompare, PyTypeObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
-from cpython.type cimport PyType_GenericAlloc
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
@@ -34,6 +33,12 @@ from barnabas.model import RecordHeader, TimestampType
 from barnabas.records import codec_pure
 from barnabas.records.columns import BinaryBuffers, ColumnBuffers, HeaderBuffers
 from barnabas.records.record_protocol import ANNOTATIONS, DATA_CLASS_FIELDS, FIELDS, record_of, timestamp_of
+
+
+cdef extern from "Python.h":
+    # Cython's declaration has another type for the first argument, which gcc 14 and clang 16 reject.
+    object PyType_GenericAlloc(PyTypeObject* type, Py_ssize_t item_count)
+
 
 cdef enum:
     HEADER_SIZE = 61

@@ -249,7 +249,7 @@ cdef inline object slice_of(bytes data, int32_t position, int32_t size):
 
 cdef inline object new_header(object name, object value):
     """Return a `RecordHeader`; its constructor would create a plain tuple first."""
-    header = PyType_GenericAlloc(RecordHeader, 2)
+    header = PyType_GenericAlloc(<PyTypeObject*> RecordHeader, 2)
     Py_INCREF(name)
     PyTuple_SET_ITEM(header, 0, name)
     Py_INCREF(value)
