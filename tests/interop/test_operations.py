@@ -290,7 +290,7 @@ def test_broker_gets_another_disk_which_fails_and_is_replaced(site: Site) -> Non
 def test_unit_of_several_disks_differs_from_that_of_one_by_the_second_disk() -> None:
     (section,) = re.findall(r"```ini\n(.*?)```", PAGE, re.DOTALL)
     start = section.splitlines()[-1].replace(" --data /disk2/barnabas", "")
-    unit = (ROOT / "examples" / "three-machines" / "barnabas@.service").read_text(encoding="utf-8")
+    unit = (ROOT / "deploy" / "systemd" / "barnabas@.service").read_text(encoding="utf-8")
     assert start in unit.splitlines()
 
 

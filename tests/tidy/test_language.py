@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGE = runpy.run_path(str(ROOT / "tools" / "language.py"))
-PLACES = ("src", "bench", "demo", "tools", "docs", "examples", "README.md", "CHANGELOG.md", "CONTRIBUTING.md")
+PLACES = ("src", "bench", "demo", "tools", "docs", "deploy", "README.md", "CHANGELOG.md", "CONTRIBUTING.md")
 RULE_BEGAN = "2026-11-28T07:45:00+00:00"
 """Earlier commits have longer subjects."""
 
