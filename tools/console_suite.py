@@ -3,6 +3,7 @@
     make suites SUITE=console
     .venv/bin/python tools/console_suite.py --only secured
     .venv/bin/python tools/console_suite.py --only small --kafka
+    .venv/bin/python tools/console_suite.py --only kafka
     .venv/bin/python tools/console_suite.py --pictures /tmp/pictures --only large
     .venv/bin/python tools/console_suite.py --only small --bootstrap localhost:9092
 
@@ -30,6 +31,7 @@ import console_pictures
 from console_attacks import attacks
 from console_checks import SLOW_MS, Suite, axe_file, browsers, new_broker, new_cluster, running_console, wait_until
 from console_clusters import cluster, secured
+from console_kafka import kafka
 from playwright.sync_api import Error, expect
 
 import barnabas
@@ -342,6 +344,7 @@ SCENARIOS: Mapping[str, Callable[..., None]] = {
     "attacks": attacks,
     "cluster": cluster,
     "secured": secured,
+    "kafka": kafka,
     "demo": demo,
 }
 ON_KAFKA = ("empty", "small", "contents", "large")

@@ -235,7 +235,7 @@ class ClusterView:
                 async with asyncio.timeout(limit_s):
                     await sample()
             except (BarnabasError, TimeoutError) as error:
-                log.info("cannot sample %s: %s; trying again", what, error or "the brokers did not answer")
+                log.info("cannot sample %s: %s; trying again", what, text_of(error))
                 await asyncio.sleep(SAMPLE_S)
                 continue
             took_s = self._clock.monotonic() - started_s
@@ -290,6 +290,11 @@ class ClusterView:
             return {}
         lags = [each.lag for each in offsets.values() if each.lag is not None]
         return {group: sum(lags)} if lags else {}
+
+
+def text_of(error: BarnabasError | TimeoutError) -> str:
+    """Return the reason why the brokers did not answer."""
+    return str(error) if isinstance(error, BarnabasError) else "the brokers did not answer in time"
 
 
 def _is_led(topic: TopicDescription, partition: int) -> bool:

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 
+from barnabas.console.cluster_view import text_of
 from barnabas.console.config import ConsoleConfig
 from barnabas.console.formats import FILTERS
 from barnabas.console.schemas import Schemas
@@ -299,10 +300,6 @@ def status_of(error: BarnabasError | TimeoutError) -> int:
     if code in {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND}:
         return 404
     return 502
-
-
-def text_of(error: BarnabasError | TimeoutError) -> str:
-    return str(error) if isinstance(error, BarnabasError) else "the brokers did not answer in time"
 
 
 def _to_sign_in(request: Request) -> Response:

@@ -15,7 +15,8 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from barnabas.client.admin.topics import TopicDescription
 from barnabas.client.producer.async_producer import AsyncProducer
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.console.context import ENDED, LIVE_PAGES_MAX, Context, text_of
+from barnabas.console.cluster_view import text_of
+from barnabas.console.context import ENDED, LIVE_PAGES_MAX, Context
 from barnabas.console.formats import time_of
 from barnabas.console.pages.fields import time_in_ms, whole_number
 from barnabas.console.record_search import RECORDS_MAX, Filter, reader, search

@@ -10,7 +10,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from barnabas.client.admin.share_groups import DeliveredRange, ShareGroupOffset
-from barnabas.console.context import Context, text_of
+from barnabas.console.cluster_view import text_of
+from barnabas.console.context import Context
 from barnabas.console.record_text import visible
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.model import TopicPartition

@@ -10,8 +10,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from barnabas.client.admin.transactions import ProducerDescription, TransactionDescription
-from barnabas.console.cluster_view import TransactionRow
-from barnabas.console.context import Context, text_of
+from barnabas.console.cluster_view import TransactionRow, text_of
+from barnabas.console.context import Context
 from barnabas.console.pages.fields import whole_number
 from barnabas.console.pages.listing import listing
 from barnabas.console.record_text import visible
