@@ -116,6 +116,30 @@ def test_trimmed_records_are_gone_and_consumers_go_on_at_the_rest(run) -> None:
     assert run("consume", "clicks", "-e").stdout == ""
 
 
+def test_topic_is_analyzed(run) -> None:
+    run("topic", "create", "clicks", "--partitions", 2)
+    lines = "".join(f"k{each % 7}:{'x' * 100}\n" for each in range(1_000))
+    run("produce", "clicks", "-p", 0, "-K", ":", "-z", "zstd", given=lines)
+    run("produce", "clicks", "-p", 1, given="1\n22\n")
+    found = json.loads(run("topic", "analyze", "clicks", "--json").stdout)
+    assert (found["records"], found["distinct_keys"], found["null_keys"], found["missing_offsets"]) == (1_002, 7, 2, 0)
+    assert found["compression_ratio"] > 5
+    assert found["record_bytes"] == {"p50": 102, "p90": 102, "p99": 102, "max": 102}
+    assert found["batches_by_codec"].keys() == {"none", "zstd"}
+    assert [(each["start"], each["end"], each["records"]) for each in found["partitions"]] == [
+        (0, 1_000, 1_000),
+        (0, 2, 2),
+    ]
+    newest = run("topic", "analyze", "clicks", "-p", 0, "--records", 10, "--json")
+    assert [(each["start"], each["records"]) for each in json.loads(newest.stdout)["partitions"]] == [(990, 10)]
+    assert newest.stderr == "990 further offsets not read; raise the limit with --records\n"
+    oldest = run("topic", "analyze", "clicks", "--from", "-1h", "--records", 20)
+    assert "keys: 7 distinct; 2 records without a key, 0 records with a null value" in oldest.stdout
+    run("topic", "create", "empty")
+    assert json.loads(run("topic", "analyze", "empty", "--json").stdout)["records"] == 0
+    assert run("topic", "analyze", "empty").stdout.splitlines()[1].split()[:4] == ["0", "0", "0", "0"]
+
+
 def test_group_goes_on_where_it_stopped_and_its_lag_is_shown(run) -> None:
     run("topic", "create", "clicks")
     run("produce", "clicks", given="1\n2\n3\n4\n5\n")

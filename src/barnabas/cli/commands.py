@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "up": "Start a broker in the foreground.",
     "cluster": "Start a cluster on this machine; show, restart and balance a cluster.",
-    "topic": "Create, list, describe, trim, delete, alter and move topics.",
+    "topic": "Create, list, describe, analyze, trim, delete, alter and move topics.",
     "group": "List, describe, reset and delete consumer groups.",
     "security": "Secure brokers: create a CA, certificates, broker settings and the first administrator.",
     "user": "Create, list and delete users, and change their passwords.",

@@ -1,4 +1,4 @@
-"""`barnabas topic`: create, list, describe, trim, delete, alter and move topics."""
+"""`barnabas topic`: create, list, describe, analyze, trim, delete, alter and move topics."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from barnabas.cli.options import (
 )
 from barnabas.cli.table_output import Row, show_json, show_table
 from barnabas.cli.terminal_text import with_noun
+from barnabas.cli.topic_analyze import analyze
 from barnabas.cli.topic_reassign import reassign
 from barnabas.cli.topic_trim import trim
 from barnabas.errors import ApiError, ErrorCode
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def topic() -> None:
-    """Create, list, describe, trim, delete, alter and move topics."""
+    """Create, list, describe, analyze, trim, delete, alter and move topics."""
 
 
 @topic.command()
@@ -216,6 +217,7 @@ def alter(
 topic.add_command(reassign)
 topic.add_command(move_log)
 topic.add_command(trim)
+topic.add_command(analyze)
 
 
 def _offsets(admin: Admin, topics: Iterable[TopicDescription]) -> dict[TopicPartition, tuple[int, int]]:
