@@ -62,6 +62,7 @@ COMMANDS = {
     "simulate": "Generate the activity of a web site and send it to a topic.",
     "perf": "Measure brokers and clients: throughput, latency, requests.",
     "log": "Show the contents of log files.",
+    "debug": "Collect facts for a problem report, without secrets.",
     "completion": "Print the completion script for a shell.",
 }
 """The subcommands with their help lines. Each subcommand has the same name as its module."""

@@ -318,6 +318,12 @@ class FakeAdmin(FakeClient):
             group, state, "consumer", "range" if members else "", members, Node(0, "localhost", 9092)
         )
 
+    def describe_groups(self, groups: Iterable[str]) -> list[GroupDescription]:
+        return [self.describe_group(group) for group in groups]
+
+    def offsets_of_groups(self, groups: Iterable[str]) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+        return {group: self.group_offsets(group) for group in groups}
+
     def delete_group_offsets(self, group: str, tps: Iterable[TopicPartition]) -> None:
         for tp in tps:
             del self.cluster.committed[group][tp]

@@ -75,7 +75,7 @@ def given_settings(
     :raises ConfigurationError: the file cannot be read, or a name or value is invalid.
     """
     types = {name: type(each.default) for name, each in BROKER_SETTINGS.items()}
-    from_file = {} if file is None else _of_kafka(_read_file(Path(file)))
+    from_file = {} if file is None else _of_kafka(read_settings_file(Path(file)))
     from_flags = _of_kafka({name: value for name, value in (overrides or {}).items() if value is not None})
     settings = _checked(from_file, types)
     for later in (_from_environment(environment or {}, types), _checked(from_flags, types)):
@@ -174,7 +174,11 @@ def _is_of_a_service(variable: str, value: str) -> bool:
     return (rest == "PORT" or rest.endswith("_PORT")) and _SERVICE_ADDRESS.fullmatch(value) is not None
 
 
-def _read_file(path: Path) -> dict[str, Any]:
+def read_settings_file(path: Path) -> dict[str, Any]:
+    """Return the settings of a file by dotted name, unchecked.
+
+    :raises ConfigurationError: the file cannot be read, or is malformed.
+    """
     try:
         text = path.read_text(encoding="utf-8")
         return parse_properties(text) if path.suffix == PROPERTIES else _flatten(tomllib.loads(text))
