@@ -12,6 +12,7 @@ from barnabas.audit.scanned_ranges import OnRange
 from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.windows import WINDOW_MS
 from barnabas.client.admin.admin import Admin
+from barnabas.client.admin.topics import check_visible
 from barnabas.client.audit.event_sender import AUDIT_TOPIC, AUDIT_TOPIC_CONFIG
 from barnabas.client.audit.log_counting import LogCounter, OnProgress
 from barnabas.client.config import Bootstrap
@@ -52,9 +53,13 @@ def read_events(bootstrap: Bootstrap, admin: Admin, topic: str, since_ms: int | 
 def read_events_of(
     bootstrap: Bootstrap, admin: Admin, topics: Iterable[str], since_ms: int | None = None
 ) -> dict[str, list[MonitoringEvent]]:
-    """Return the monitoring events of several topics; see `read_events`."""
+    """Return the monitoring events of several topics; see `read_events`.
+
+    :raises ApiError: TOPIC_AUTHORIZATION_FAILED: the client may not read `_audit`.
+    """
     events: dict[str, list[MonitoringEvent]] = {topic: [] for topic in topics}
     if AUDIT_TOPIC not in admin.list_topics():
+        check_visible(admin, [AUDIT_TOPIC])  # without the permission, the audit would miss all reports
         return events
     refused = 0
     # The timestamp of an event's record is the start of its window.
