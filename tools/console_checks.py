@@ -93,7 +93,7 @@ class Suite:
             expect(tab.page.locator("[data-chart] canvas")).to_be_visible()
         self.check(tab, path)
         self.picture(tab, f"{name}{path}-{tab.way}")
-        self.say(f"{name} {tab.way} {path}: first paint after {paint_ms:.0f} ms")
+        self.say(f"{name} {tab.way} {path[:100]}: first paint after {paint_ms:.0f} ms")
 
     def check(self, tab: Any, path: str) -> None:
         """Look for faults in the page that a tab shows."""

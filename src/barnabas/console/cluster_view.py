@@ -109,6 +109,7 @@ class ClusterView:
 
     :param settings: client settings under Kafka's names, with the user's credentials.
     :param admin: the client that asks; None for one with the settings.
+    :ivar sizes_problem: the reason why the sizes of topics are unknown; empty if they are known.
     """
 
     def __init__(self, settings: Mapping[str, str], clock: Clock, admin: AsyncAdmin | None = None) -> None:
@@ -123,6 +124,7 @@ class ClusterView:
         self._newest_versions: Mapping[str, range] = {}
         self._sizes = Cached(self._fetch_sizes, 10 * AGE_S_MAX, clock.monotonic)
         self._newest_sizes: Mapping[str, int] = {}
+        self.sizes_problem = ""
         self.ends = History()
         self.lags = History()
         self.elections = Elections()
@@ -223,7 +225,9 @@ class ClusterView:
                 for where, size in folder.sizes.items():
                     sizes[where.topic] = sizes.get(where.topic, 0) + size
         except BarnabasError as error:
-            log.debug("cannot read the sizes of topics: %s; the pages leave them out", error)
+            self.sizes_problem = str(error)
+        else:
+            self.sizes_problem = ""
         return sizes
 
     # -- samples -------------------------------------------------------------------------------------------------

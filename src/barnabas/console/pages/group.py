@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
@@ -62,7 +62,8 @@ async def lag(context: Context) -> Response:
 async def reset(context: Context) -> Response:
     """Preview new offsets, and set them when the user confirms."""
     fields = await context.form() if context.request.method == "POST" else dict(context.request.query_params)
-    name = fields.get("name", "")
+    # a browser changes line ends and NUL in a field, so the forms contain the encoded name
+    name = fields.get("name") or unquote(fields.get("encoded", ""))
     described = await context.view.within(context.view.admin.describe_group(name))
     offsets = await context.view.within(context.view.admin.group_offsets(name))
     topic = fields.get("topic", "")

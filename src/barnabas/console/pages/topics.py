@@ -27,7 +27,12 @@ PREFIX_CHARACTERS_MAX = 249
 async def topics(context: Context) -> Response:
     """Show the topics as a list; a script gets only the table."""
     rows = listing(context, await context.view.rows(), lambda row: row.name, KEYS)
-    return context.page("_topics.html" if context.is_partial else "topics.html", title="Topics", list=rows)
+    return context.page(
+        "_topics.html" if context.is_partial else "topics.html",
+        title="Topics",
+        list=rows,
+        sizes_problem=context.view.sizes_problem,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,9 @@ async def tree(context: Context) -> Response:
     rows = listing(context, branches(await context.view.rows(), under), lambda row: row.name, BRANCH_KEYS)
     parts = under.split(".")[:-1]
     trail = [(part, ".".join(parts[: number + 1]) + ".") for number, part in enumerate(parts)]
-    return context.page("tree.html", title="Topics", list=rows, under=under, trail=trail)
+    return context.page(
+        "tree.html", title="Topics", list=rows, under=under, trail=trail, sizes_problem=context.view.sizes_problem
+    )
 
 
 def branches(rows: Iterable[TopicRow], under: str) -> list[Branch]:
