@@ -128,6 +128,8 @@ class ClusterView:
         self.ends = History()
         self.lags = History()
         self.elections = Elections()
+        self._ends: dict[TopicPartition, int] = {}
+        self._begins_of: dict[TopicPartition, int] = {}
         self._begins: dict[str, int] = {}
         self._begins_at_s: float | None = None
         self._sampling: list[asyncio.Task[None]] = []
@@ -265,16 +267,21 @@ class ClusterView:
         """Read the sizes and the end offsets of all topics, and the lag of the groups."""
         topics = await self._topics.get()
         self._newest_sizes = await self._sizes.get()
-        places = [
-            TopicPartition(name, each.partition)
+        is_led = {
+            TopicPartition(name, each.partition): each.leader >= 0
             for name, topic in topics.items()
             for each in topic.partitions
-            if each.leader >= 0  # a partition without a leader would make the whole sample wait
-        ]
-        ends = await self.admin.end_offsets(places)
+        }
+        led = [where for where, has_leader in is_led.items() if has_leader]
+        # without a leader, a partition keeps its offsets, so that an outage does not change the rates
+        ends = {where: end for where, end in self._ends.items() if not is_led.get(where, True)}
+        ends |= await self.admin.end_offsets(led)
+        self._ends = ends
         now_s = self._clock.time_ms() / 1000
         if self._begins_at_s is None or now_s - self._begins_at_s >= BEGINS_S or len(self._begins) != len(topics):
-            self._begins = _by_topic(await self.admin.beginning_offsets(places))
+            begins = {where: begin for where, begin in self._begins_of.items() if not is_led.get(where, True)}
+            self._begins_of = begins | await self.admin.beginning_offsets(led)
+            self._begins = _by_topic(self._begins_of)
             self._begins_at_s = now_s
         self.ends.note(now_s, _by_topic(ends))
         groups = await self._groups.get()

@@ -80,6 +80,22 @@ def test_partitions_without_a_leader_do_not_delay_the_offsets_of_others() -> Non
     on_view(admin, check)
 
 
+def test_outage_of_a_partition_does_not_change_the_number_of_records() -> None:
+    admin = FakeAdmin()
+    admin.ends = {TopicPartition("t", 0): 100, TopicPartition("t", 1): 50}
+
+    async def check(view: ClusterView) -> None:
+        for leader in (2, -1, 2):
+            admin.topics = [
+                topic("t", PartitionDescription(0, 1, (1,), (1,)), PartitionDescription(1, leader, (2,), (2,)))
+            ]
+            await view.sample()
+            (row,) = await view.rows()
+            assert (row.records, view.ends.newest("t")) == (150, 150.0)
+
+    on_view(admin, check)
+
+
 def test_lag_of_share_groups_is_that_of_the_broker() -> None:
     admin = FakeAdmin()
     admin.groups = [GroupListing(name, "Stable", kind, kind) for name, kind in (("a", "share"), ("b", "classic"))]
