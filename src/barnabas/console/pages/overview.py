@@ -57,8 +57,10 @@ async def _figures(context: Context) -> dict[str, Any]:
         for node in sorted(cluster.brokers, key=lambda node: node.id)
     ]
     rates = [rate for name in topics if (rate := view.ends.rate(name)) is not None]
+    living = {node.id for node in cluster.brokers}
     return {
         "cluster": cluster,
+        "missing": sorted({number for each in partitions for number in each.replicas} - living),
         "brokers": rows,
         "topic_count": len(topics),
         "partition_count": len(partitions),
