@@ -3,10 +3,10 @@
     .venv/bin/python tools/suites.py kafka-go
     .venv/bin/python tools/suites.py kafkajs --checkout ~/kafkajs -- src/admin
 
-The tests run unchanged, except for the fixtures of aiokafka that start Docker. They expect brokers at fixed ports of
-this machine, so one suite runs at a time. Without `--checkout`, git clones the tag or commit of `SUITES` into the cache
-folder; with `--checkout`, the program uses the given clone unchanged. The program exits with the exit code of the
-suite. `docs/reference/compatibility.md` lists the results and the reasons of failures.
+The tests run unchanged, except for the fixtures of aiokafka and Quix Streams that start Docker. They expect brokers at
+fixed ports of this machine, so one suite runs at a time. Without `--checkout`, git clones the tag or commit of `SUITES`
+into the cache folder; with `--checkout`, the program uses the given clone unchanged. The program exits with the exit
+code of the suite. `docs/reference/compatibility.md` lists the results and the reasons of failures.
 """
 
 from __future__ import annotations
@@ -55,6 +55,55 @@ def kafka_server():
     yield KafkaServer("127.0.0.1", 9092, 9093, 9094, 9095, Container())
 """
 """Replacements for fixtures of aiokafka's tests that start Kafka in Docker."""
+
+
+FASTSTREAM_NEEDS = (
+    "dirty-equals==0.11 httpx==0.28.1 pytest==9.0.3 pytest-asyncio==1.3.0 pytest-cov pytest-rerunfailures"
+    " pytest-timeout freezegun fastapi==0.140.0 pydantic-settings PyYAML==6.0.3 email-validator==2.3.0 msgspec uvicorn"
+    " psutil==7.2.2"
+)
+FASTSTREAM_TESTS = " ".join(
+    f"tests/{kind}/{client}" for kind in ("brokers", "opentelemetry", "prometheus") for client in ("kafka", "confluent")
+)
+QUIX_STREAMS_FIXTURES = """
+
+@pytest.fixture(scope="session")
+def kafka_container_factory():
+    from barnabas.testing import BrokerProcess
+
+    def factory():
+        with BrokerProcess() as broker:
+            yield KafkaContainer(broker.bootstrap, broker.bootstrap)
+
+    return factory
+
+
+@pytest.fixture(scope="session")
+def schema_registry_container(kafka_container):
+    import subprocess
+    import sys
+
+    command = [sys.executable, "-m", "barnabas.cli.main", "registry", "--port", "0"]
+    command += ["-b", kafka_container.broker_address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        yield SchemaRegistryContainer(process.stdout.readline().split()[1])
+        process.terminate()
+"""
+"""Replacements for fixtures of Quix Streams' tests that start Kafka and a registry in Docker."""
+QUIX_STREAMS_TESTS = " ".join(
+    f"tests/test_quixstreams/{name}"
+    for name in (
+        "test_app.py",
+        "test_dataframe/test_dataframe.py",
+        "test_internal_consumer",
+        "test_internal_producer.py",
+        "test_kafka",
+        "test_models/test_serializers/test_schema_registry.py",
+        "test_models/test_topics",
+        "test_sources/test_core/test_kafka.py",
+        "test_state/test_recovery",
+    )
+)
 
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -194,6 +243,37 @@ SUITES = {
         environment={"GOKA_SYSTEMTEST": "y", "GOKA_SYSTEMTEST_BROKERS": "127.0.0.1:9092"},
     ),
 }
+
+SUITES |= {
+    "faststream": Suite(
+        source="https://github.com/ag2ai/faststream",
+        revision="0.7.4",
+        prepare="python3 -m venv .venv"
+        f" && .venv/bin/pip install -q -e '.[kafka,confluent,otel,prometheus,cli]' {FASTSTREAM_NEEDS}",
+        # test_misconfigure.py is omitted, because it needs the clients of other brokers.
+        run=".venv/bin/python -m pytest -q -m 'connected and not slow' --ignore-glob '*test_misconfigure.py' {only}",
+        only=FASTSTREAM_TESTS,
+    ),
+    "opentelemetry": Suite(
+        source="https://github.com/open-telemetry/opentelemetry-python-contrib",
+        revision="466ae4c00de77d1f54f77a9600f1d08eba2306b5",
+        prepare="python3 -m venv .venv && .venv/bin/pip install -q pytest kafka-python opentelemetry-test-utils"
+        " opentelemetry-instrumentation-kafka-python"
+        " && .venv/bin/pip install -q --no-deps ./instrumentation/opentelemetry-instrumentation-kafka-python",
+        run=".venv/bin/python -m pytest -q {only}",
+        only="tests/opentelemetry-docker-tests/tests/kafka",
+    ),
+    "quix-streams": Suite(
+        source="https://github.com/quixio/quix-streams",
+        revision="v3.25.0",
+        prepare="python3 -m venv .venv && .venv/bin/pip install -q -e . -r tests/requirements.txt"
+        f" '{ROOT}[registry,testing]' && cat >> tests/conftest.py <<'END'\n{QUIX_STREAMS_FIXTURES}END\n",
+        run=".venv/bin/python -m pytest -q {only}",
+        only=QUIX_STREAMS_TESTS,
+        brokers={},  # the replaced fixtures start the broker
+    ),
+}
+"""Projects with applications and instrumentation. Their tests need a broker, not a particular client."""
 
 SUITES["kafka-go-acls"] = replace(
     SUITES["kafka-go"],

@@ -29,7 +29,6 @@ from barnabas.broker.main import run
 from barnabas.broker.metadata_store_access import open_metadata_store
 from barnabas.broker.settings.loading import load_config
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.cli.error_messages import exit_code_of, explain
 from barnabas.clock import Clock
 from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.errors import BarnabasError, DisconnectedError, ErrorCode
@@ -221,6 +220,8 @@ def main() -> int:
     try:
         return run(load_config(None, first["settings"], {}), environment)
     except (BarnabasError, OSError) as error:
+        from barnabas.cli.error_messages import exit_code_of, explain  # noqa: PLC0415 - it would delay each start
+
         sys.stderr.write(f"barnabas: {explain(error)}\n")
         return exit_code_of(error)
 
