@@ -16,6 +16,7 @@ import pytest
 
 import barnabas
 from barnabas import ErrorCode
+from barnabas.net.free_port import lasting_ports
 from barnabas.testing import BarnabasContainer, BrokerProcess, BrokerProcessError
 from tests.support.reading import TIMEOUT_S, wait_until
 
@@ -177,13 +178,34 @@ def test_error_of_a_start_shows_the_log() -> None:
 def test_port_that_another_process_has_taken_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ports = iter([[taken.getsockname()[1]]])
-        original = barnabas.testing.broker_process.lasting_ports
+        original = lasting_ports
         monkeypatch.setattr(
             "barnabas.testing.broker_process.lasting_ports", lambda host, count: next(ports, original(host, count))
         )
         with BrokerProcess() as broker:
             assert broker.port != taken.getsockname()[1]
             assert broker.create_topic()
+
+
+def test_listeners_define_the_address() -> None:
+    with BrokerProcess({"listeners": "PLAINTEXT://127.0.0.1:0"}) as broker:
+        topic = broker.create_topic()
+        with barnabas.Producer(broker.bootstrap) as producer:
+            assert producer.send(topic, b"x").result().offset == 0
+    for name in ("port", "log.dirs"):
+        with pytest.raises(ValueError, match="use the arguments"):
+            BrokerProcess({name: "1"})
+
+
+def test_broker_that_ended_unexpectedly_is_reported_with_its_log(own: BrokerProcess, topic_here: str) -> None:
+    size = own.log_size
+    os.kill(own.pid, signal.SIGKILL)
+    wait_until(lambda: not own.is_running, "the broker ends")
+    with pytest.raises(BrokerProcessError, match=f"(?s)ended with exit code -9.*created topic {topic_here}"):
+        own.create_topic()
+    own.start()
+    assert own.create_topic() in own.log_since(size)
+    assert topic_here not in own.log_since(size).partition("open file limit")[2]
 
 
 def test_container_has_the_interface_of_testcontainers() -> None:

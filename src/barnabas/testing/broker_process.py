@@ -46,6 +46,9 @@ TEST_SETTINGS = {
 """The settings that differ from the defaults: tests with groups may use short sessions, and a test that writes old
 timestamps keeps its records."""
 
+ARGUMENTS = frozenset({"port", "data", "log.dir", "log.dirs"})
+"""The settings that have an argument of their own."""
+
 _numbers = itertools.count(1)
 
 
@@ -93,11 +96,13 @@ class BrokerProcess:
             producer = barnabas.Producer(broker.bootstrap)
 
     :param settings: broker settings by Kafka's names, such as `{"num.partitions": 3}`. Environment variables
-        (`BARNABAS_...`) are ignored.
+        (`BARNABAS_...`) are ignored. `listeners` replaces `port`; without fixed ports, its
+        addresses change at a restart.
     :param port: the port to listen on; 0 for a free port.
     :param data: the log directory. It stays after the end. None for a temporary directory, which is removed.
     :param start_timeout_s: the maximum time in seconds until the broker is ready.
     :param group: the process group of the broker; None for its own. `BrokerCluster` passes its group.
+    :raises ValueError: the settings contain the port or the log directory.
     """
 
     def __init__(
@@ -110,7 +115,11 @@ class BrokerProcess:
         group: ChildGroup | None = None,
     ) -> None:
         self._settings = {**TEST_SETTINGS, **{name: _as_text(value) for name, value in (settings or {}).items()}}
+        if taken := ARGUMENTS.intersection(settings or ()):
+            raise ValueError(f"{', '.join(sorted(taken))}: use the arguments port and data instead of the settings")
+        self._has_listeners = "listeners" in self._settings
         self._wanted_port = self._port = port
+        self._host = HOST
         self._data = None if data is None else Path(data)
         self._start_timeout_s = start_timeout_s
         self._folder: Path | None = None
@@ -158,7 +167,7 @@ class BrokerProcess:
             self._folder = Path(tempfile.mkdtemp(prefix="barnabas-test-"))
         if self._group is None:
             self._group = ChildGroup(self._folder)
-        if not self._port:
+        if not self._port and not self._has_listeners:
             self._port = lasting_ports(HOST, 1)[0]
         self._launch()
 
@@ -171,10 +180,13 @@ class BrokerProcess:
         for attempt in itertools.count(1):
             line = self._next_line(deadline_s - SYSTEM_CLOCK.monotonic(), "become ready")
             if line is not None and line.startswith(READY):
-                break
+                host, _, port = line.removeprefix(READY).rpartition(":")
+                self._host, self._port = host.strip("[]"), int(port)
+                return
             code = self._reap()
             # Another process may have taken the port since `lasting_ports` has found it.
-            if self._wanted_port or attempt >= PORT_ATTEMPTS or is_free(HOST, self._port):
+            is_taken = not self._wanted_port and not self._has_listeners and not is_free(HOST, self._port)
+            if not is_taken or attempt >= PORT_ATTEMPTS:
                 raise self._error(f"the broker did not start; its exit code is {code}")
             self._port = lasting_ports(HOST, 1)[0]
             self._launch()
@@ -218,8 +230,8 @@ class BrokerProcess:
 
     @property
     def bootstrap(self) -> str:
-        """The address HOST:PORT for clients, which is known after the start."""
-        return host_port(HOST, self._port)
+        """The address HOST:PORT of the first listener for clients, which is known after the start."""
+        return host_port(self._host, self._port)
 
     @property
     def data(self) -> Path:
@@ -234,13 +246,32 @@ class BrokerProcess:
         return self._folder / "data"
 
     @property
+    def brokers(self) -> Mapping[int, BrokerProcess]:
+        """This broker by its id, as `BrokerCluster.brokers`."""
+        return {int(self._settings.get("broker.id", "0")): self}
+
+    @property
     def log(self) -> str:
         """The log lines of the broker since its first start. Empty after `stop`."""
-        if self._folder is None:
-            return ""
+        return self.log_since(0)
+
+    @property
+    def log_size(self) -> int:
+        """The size of `log` in bytes."""
         with contextlib.suppress(FileNotFoundError):
-            return (self._folder / "broker.log").read_text(errors="replace")
-        return ""
+            return self._log_file.stat().st_size if self._folder is not None else 0
+        return 0
+
+    def log_since(self, size: int) -> str:
+        """Return the log lines after an earlier `log_size`.
+
+        :param size: the earlier size in bytes.
+        """
+        if self.log_size <= size:
+            return ""
+        with self._log_file.open("rb") as file:
+            file.seek(size)
+            return file.read().decode(errors="replace")
 
     # -- topics ----------------------------------------------------------------------------------------------
 
@@ -411,12 +442,15 @@ class BrokerProcess:
     # -- the process -----------------------------------------------------------------------------------------
 
     def _launch(self) -> None:
+        if self._process is not None:
+            self._reap()  # it has ended unexpectedly
         assert self._group is not None
         assert self._folder is not None
         environment = {name: value for name, value in os.environ.items() if not name.startswith("BARNABAS_")}
         if codec := os.environ.get("BARNABAS_CODEC"):
             environment["BARNABAS_CODEC"] = codec
-        settings = {**self._settings, "host": HOST, "port": str(self._port), "data": str(self.data)}
+        own = {} if self._has_listeners else {"host": HOST, "port": str(self._port)}
+        settings = {**own, **self._settings, "data": str(self.data)}
         first = {
             "settings": settings,
             "files": [asdict(each) for each in self._files],
@@ -425,12 +459,17 @@ class BrokerProcess:
         }
         # -P prevents imports from the current directory.
         command = [sys.executable, "-P", "-m", "barnabas.testing.broker_program"]
-        with (self._folder / "broker.log").open("ab") as log:
+        with self._log_file.open("ab") as log:
             process = self._process = self._group.start(command, environment, log)
         self._is_paused = False
         self._write(json.dumps(first))
         lines = self._lines = SimpleQueue()
         Thread(target=_read, args=(process, lines), name="broker output", daemon=True).start()
+
+    @property
+    def _log_file(self) -> Path:
+        assert self._folder is not None
+        return self._folder / "broker.log"
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:

@@ -59,8 +59,7 @@ class TestedNetwork:
     def listen(self, limits: Any, resources: ConnectionResources | None = None, tls: Any = None) -> Listener:
         """Create a listener, as `Environment.listen`."""
         self.loop = asyncio.get_running_loop()
-        listener = _ClientListener(self, limits, resources, tls) if resources else Listener(limits, resources, tls)
-        return listener
+        return _ClientListener(self, limits, resources, tls) if resources else Listener(limits, resources, tls)
 
     def note_listener(self, listener: Listener, host: str, port: int) -> None:
         """Note a listener for clients, and its address."""
@@ -76,16 +75,16 @@ class TestedNetwork:
         for port, connection in self._connections:
             if port in self._cut_ports:
                 connection.close()
-        if clients == self.are_clients_cut:
-            return
-        self.are_clients_cut = clients
-        for listener, host, port in self._listeners:
-            if clients:
+        if clients:
+            self.are_clients_cut = True
+            for listener, _, _ in self._listeners:
                 listener.stop_accepting()
                 listener.end_connections()
-            else:
+        elif self.are_clients_cut:
+            for listener, host, port in self._listeners:
                 listener.listen(host, port)
                 listener.begin_accepting()
+            self.are_clients_cut = False
 
     async def dial(self, host: str, port: int, **options: Any) -> ClientConnection:
         """Connect to another broker, as `Environment.dial`.

@@ -10,9 +10,9 @@ test gets it healed. A failed test shows the log lines that its broker has writt
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,49 +24,39 @@ TOPIC_NAME_CHARACTERS_MAX = 100
 LOG_CHARACTERS_MAX = 20_000
 
 
-class Disturbed(Protocol):
-    """A broker or a cluster that tests disturb."""
-
-    @property
-    def is_disturbed(self) -> bool:
-        """True after a fault, until `heal`."""
-        ...
-
-    @property
-    def log(self) -> str:
-        """The log lines."""
-        ...
-
-    def heal(self) -> None:
-        """End all faults."""
-        ...
-
-
 class _Shared:
-    """The brokers and clusters of this session, with the lengths of their logs before the current test."""
+    """The brokers and clusters of this session, with the sizes of their logs before the current test."""
 
     def __init__(self) -> None:
-        self.running: dict[str, Disturbed] = {}
-        self._log_lengths: dict[str, int] = {}
+        self.running: dict[str, BrokerProcess | BrokerCluster] = {}
+        self._log_sizes: dict[str, int] = {}
         self.topics = 0
         """The number of topics that `barnabas_topic` has created."""
 
     def begin(self) -> None:
-        """Note the lengths of the logs before a test."""
-        self._log_lengths = {name: len(each.log) for name, each in self.running.items()}
+        """Note the sizes of the logs before a test."""
+        self._log_sizes = {title: broker.log_size for title, broker in self._brokers(self.running)}
 
-    def logs(self) -> Iterator[tuple[str, str]]:
-        """Yield the log lines since `begin`, with the names of the fixtures."""
-        for name, each in self.running.items():
-            lines = each.log[self._log_lengths.get(name, 0) :]
-            if lines:
-                yield name, lines[-LOG_CHARACTERS_MAX:]
+    def logs(self, fixtures: Collection[str]) -> Iterator[tuple[str, str]]:
+        """Yield the log lines since `begin`, with their titles.
+
+        :param fixtures: the names of the fixtures of the test.
+        """
+        for title, broker in self._brokers(fixtures):
+            if lines := broker.log_since(self._log_sizes.get(title, 0)):
+                yield title, lines[-LOG_CHARACTERS_MAX:]
 
     def heal(self) -> None:
         """End the faults that a test has left."""
         for each in self.running.values():
             if each.is_disturbed:
                 each.heal()
+
+    def _brokers(self, fixtures: Collection[str]) -> Iterator[tuple[str, BrokerProcess]]:
+        for name, made in self.running.items():
+            if name in fixtures:
+                for number, broker in made.brokers.items():
+                    yield f"Log of {name}, broker {number}", broker
 
 
 _SHARED = pytest.StashKey[_Shared]()
@@ -91,8 +81,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     fixtures = getattr(item, "fixturenames", ())
     if report.failed:
-        logs = item.config.stash[_SHARED].logs()
-        report.sections.extend((f"Log of {name}", lines) for name, lines in logs if name in fixtures)
+        report.sections.extend(item.config.stash[_SHARED].logs(fixtures))
     return report
 
 
@@ -136,7 +125,7 @@ def barnabas_cluster(pytestconfig: pytest.Config, barnabas_settings: Mapping[str
 
 
 @contextmanager
-def _shared(config: pytest.Config, name: str, made: Disturbed) -> Iterator[None]:
+def _shared(config: pytest.Config, name: str, made: BrokerProcess | BrokerCluster) -> Iterator[None]:
     """Register a broker or a cluster until the end of the block."""
     running = config.stash[_SHARED].running
     running[name] = made
