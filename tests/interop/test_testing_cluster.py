@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,3 +102,33 @@ def test_start_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(barnabas.BarnabasError, match="did you mean"):
         BrokerCluster(1, {"num.partition": 1}).start()
     assert list(tmp_path.iterdir()) == []
+
+
+PROGRAM = """
+import sys
+from barnabas.testing import BrokerCluster
+
+cluster = BrokerCluster(1).start()
+print(cluster.broker(1).pid, *cluster.zookeeper.pids, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_cluster_ends_with_a_killed_process(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", PROGRAM]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout
+        pids = process.stdout.readline().split()
+        assert len(pids) == 2
+        process.kill()
+    # A zombie has no command line.
+    wait_until(lambda: not any(command_line(pid.decode()) for pid in pids), "broker and ZooKeeper end")
+    wait_until(lambda: list(tmp_path.glob("barnabas-test-*")) == [], "all folders are removed")
+
+
+def command_line(pid: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

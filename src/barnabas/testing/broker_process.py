@@ -96,8 +96,8 @@ class BrokerProcess:
             producer = barnabas.Producer(broker.bootstrap)
 
     :param settings: broker settings by Kafka's names, such as `{"num.partitions": 3}`. Environment variables
-        (`BARNABAS_...`) are ignored. `listeners` replaces `port`; without fixed ports, its
-        addresses change at a restart.
+        (`BARNABAS_...`) are ignored. `listeners` replaces `port`; without fixed ports, its addresses change at a
+        restart.
     :param port: the port to listen on; 0 for a free port.
     :param data: the log directory. It stays after the end. None for a temporary directory, which is removed.
     :param start_timeout_s: the maximum time in seconds until the broker is ready.
@@ -128,6 +128,7 @@ class BrokerProcess:
         self._lines: SimpleQueue[str | None] = SimpleQueue()
         self._files: tuple[FileFault, ...] = ()
         self._fault_numbers = itertools.count(1)
+        self._order_numbers = itertools.count(1)
         self._cut_ports: set[int] = set()
         self._are_clients_cut = False
         self._is_paused = False
@@ -164,7 +165,9 @@ class BrokerProcess:
         :raises OSError: the process cannot be started.
         """
         if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="barnabas-test-"))
+            # The guard of a given group removes the folder of this group only.
+            parent = None if self._given_group is None else self._given_group.folder
+            self._folder = Path(tempfile.mkdtemp(prefix="barnabas-test-", dir=parent))
         if self._group is None:
             self._group = ChildGroup(self._folder)
         if not self._port and not self._has_listeners:
@@ -527,11 +530,15 @@ class BrokerProcess:
         self._running()
         if self._is_paused:
             raise BrokerProcessError(f"the broker is paused, and cannot carry out {kind!r}; call resume() first")
-        self._write(json.dumps({"order": kind, **values}))
-        line = self._next_line(ORDER_TIMEOUT_S, f"carry out {kind!r}")
-        if line is None:
-            raise self._error("the broker ended unexpectedly")
-        answer = json.loads(line)
+        number = next(self._order_numbers)
+        self._write(json.dumps({"number": number, "order": kind, **values}))
+        deadline_s = SYSTEM_CLOCK.monotonic() + ORDER_TIMEOUT_S
+        answer: dict[str, Any] = {}
+        while answer.get("number") != number:  # a late answer to an earlier order may come first
+            line = self._next_line(deadline_s - SYSTEM_CLOCK.monotonic(), f"carry out {kind!r}")
+            if line is None:
+                raise self._error("the broker ended unexpectedly")
+            answer = json.loads(line)
         if "failed" in answer:
             raise self._error(f"the broker cannot carry out {kind!r}: {answer['failed']}")
         return answer["done"]

@@ -191,11 +191,13 @@ class Orders:
 def obey(orders: Orders, source: FileIO) -> None:
     """Carry out the orders on standard input until its end. Then end the process."""
     for line in source:
+        order = json.loads(line)
+        number = order.pop("number")
         try:
-            answer = {"done": orders.carry_out(json.loads(line))}
+            answer = {"done": orders.carry_out(order)}
         except Exception as error:  # noqa: BLE001 - the parent process reports each error
             answer = {"failed": f"{type(error).__name__}: {error}"}
-        sys.stdout.write(f"{json.dumps(answer)}\n")
+        sys.stdout.write(f"{json.dumps({'number': number, **answer})}\n")
         sys.stdout.flush()
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -21,7 +21,7 @@ class ChildGroup:
     """
 
     def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
+        self.folder = folder
         self._guard: subprocess.Popen[bytes] | None = None
 
     @property
@@ -58,5 +58,5 @@ class ChildGroup:
 
     def _start_guard(self) -> subprocess.Popen[bytes]:
         # -I and -S skip imports that the guard does not need.
-        command = [sys.executable, "-I", "-S", guard.__file__, *([str(self._folder)] if self._folder else [])]
+        command = [sys.executable, "-I", "-S", guard.__file__, *([str(self.folder)] if self.folder else [])]
         return subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0)
