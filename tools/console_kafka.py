@@ -1,17 +1,20 @@
 """Show in the console what only Apache Kafka has, open transactions and share groups, and elections of leaders.
 
 Three nodes of Apache Kafka run. librdkafka holds a transaction open, and Kafka's own share consumer holds records. Then
-a broker hangs, and the leader of a partition dies whose other replica is out of sync.
+a broker hangs, and the leader of a partition dies whose other replica is out of sync. On a secured cluster, a user
+sees a transaction and a share group without the permissions for all of their parts.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from urllib.parse import urlencode
 
 import confluent_kafka
 from console_checks import Suite, running_console, wait_until
+from console_clusters import signed_in
 from playwright.sync_api import expect
 
 import barnabas
@@ -28,6 +32,8 @@ from bench.downloads import java
 from bench.peers.kafka import KafkaCluster, class_path
 
 ID = "orders-<b>1</b>"
+PASSWORD = "alice-secret"
+PRODUCERS = "/producers?topic=clicks&partition=0"
 GROUP = "workers/<1>"
 RECORD_BYTES = 100_000
 """More than a pipe holds: a share consumer whose output nobody reads blocks with the records of its poll."""
@@ -37,7 +43,7 @@ PAGES = (
     "/",
     "/transactions",
     "/transaction?" + urlencode({"id": ID}),
-    "/producers?topic=clicks&partition=0",
+    PRODUCERS,
     "/topic?name=clicks",
     "/groups",
     "/share-group?" + urlencode({"name": GROUP}),
@@ -54,14 +60,14 @@ def kafka(suite: Suite) -> None:
         server = KafkaCluster(folder)
         stack.callback(server.stop)
         server.start()
+        of_java = {"bootstrap.servers": server.address}
         with barnabas.Admin(server.address) as admin:
-            admin.create_topic("clicks", 3, 3)
-            admin.create_topic("jobs", 2, 3)
+            create_topics(admin)
             admin.create_topic("weak", 1, 2, {"unclean.leader.election.enable": "true"})
-            admin.alter_config(group=GROUP, to_set={"share.auto.offset.reset": "earliest"})
-            producer = open_transaction(server.address)
-            release_records(server.address)
-            stack.enter_context(holding_consumer(server.address))
+            producer = open_transaction(of_java, {"bootstrap": server.address})
+            settings = settings_file(folder, of_java)
+            release_records(settings, {"bootstrap": server.address})
+            stack.enter_context(holding_consumer(settings))
             console = stack.enter_context(running_console(server.address))
             suite.show_all("kafka", console.url, PAGES)
             with suite.tab(console.url) as tab:
@@ -73,34 +79,59 @@ def kafka(suite: Suite) -> None:
     suite.say("the console shows transactions, share groups and elections of Apache Kafka")
 
 
-def open_transaction(bootstrap: str) -> confluent_kafka.Producer:
+def create_topics(admin: barnabas.Admin) -> None:
+    admin.create_topic("clicks", 3, 3)
+    admin.create_topic("jobs", 2, 3)
+    admin.alter_config(group=GROUP, to_set={"share.auto.offset.reset": "earliest"})
+
+
+def settings_file(folder: Path, settings: Mapping[str, str]) -> Path:
+    file = folder / "client.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    return file
+
+
+def open_transaction(librdkafka: Mapping[str, str], ours: Any) -> confluent_kafka.Producer:
     """Return a producer that holds a transaction open, with records of others behind its first record."""
-    producer = confluent_kafka.Producer(
-        {"bootstrap.servers": bootstrap, "transactional.id": ID, "transaction.timeout.ms": 900_000}
-    )
+    producer = confluent_kafka.Producer({**librdkafka, "transactional.id": ID, "transaction.timeout.ms": 900_000})
     producer.init_transactions(SLOW_S)
     producer.begin_transaction()
     for partition in (0, 1):
         producer.produce("clicks", b"in the transaction", partition=partition)
     producer.flush(SLOW_S)
-    with barnabas.Producer(bootstrap) as other:
+    with barnabas.Producer(**ours) as other:
         for _ in range(4):
             other.send("clicks", b"behind it", partition=0).result()
     return producer
 
 
-def share_consumer(bootstrap: str, *options: str) -> subprocess.Popen[bytes]:
+def share_consumer(settings: Path, *options: str) -> subprocess.Popen[bytes]:
+    """Start Kafka's share consumer.
+
+    :param settings: a file with the settings of its connections.
+    """
+    (bootstrap,) = re.findall(r"^bootstrap.servers=(.*)$", settings.read_text(), re.MULTILINE)
     command = [java(), *JVM_OPTIONS, "-cp", class_path(), SHARE_CONSUMER]
-    command += ["--bootstrap-server", bootstrap, "--topic", "jobs", "--group", GROUP, *options]
+    command += [
+        "--bootstrap-server",
+        bootstrap,
+        "--command-config",
+        str(settings),
+        "--topic",
+        "jobs",
+        "--group",
+        GROUP,
+        *options,
+    ]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
 
-def release_records(bootstrap: str) -> None:
+def release_records(settings: Path, ours: Any) -> None:
     """Produce records, and let a share consumer release one of them, so that brokers store its state."""
-    with barnabas.Producer(bootstrap) as producer:
+    with barnabas.Producer(**ours) as producer:
         for partition in (0, 1):
             producer.send("jobs", b"x" * RECORD_BYTES, partition=partition).result()
-    with share_consumer(bootstrap, "--release", "--max-messages", "1") as consumer:
+    with share_consumer(settings, "--release", "--max-messages", "1") as consumer:
         try:
             output, _ = consumer.communicate(timeout=SLOW_S)
         finally:
@@ -109,9 +140,9 @@ def release_records(bootstrap: str) -> None:
 
 
 @contextlib.contextmanager
-def holding_consumer(bootstrap: str) -> Iterator[None]:
+def holding_consumer(settings: Path) -> Iterator[None]:
     """Run a share consumer that has acquired records, until the block ends."""
-    with share_consumer(bootstrap) as consumer:
+    with share_consumer(settings) as consumer:
         try:
             assert consumer.stdout
             assert consumer.stdout.read(1), "the share consumer got no record"
@@ -181,4 +212,49 @@ def check_elections(suite: Suite, url: str, server: KafkaCluster, admin: barnaba
             os.kill(pids[follower], signal.SIGCONT)
         row = elections.locator("tr").filter(has_text="weak")
         expect(row).to_contain_text("unclean", timeout=SLOW_MS)
+        suite.picture(tab, "kafka-elections")
         suite.say(f"an unclean election from broker {leader} to {follower}: {row.first.inner_text()!r}")
+
+
+def kafka_secured(suite: Suite) -> None:
+    """Show a transaction and a share group to a user who may describe them, but not read topics or act as a broker."""
+    secured_clusters: Any = importlib.import_module("tests.support.secured_clusters")
+    with ExitStack() as stack:
+        folder = suite.folder / "features-secured"
+        access = stack.enter_context(secured_clusters.secured_kafka(folder))
+        admin = stack.enter_context(barnabas.Admin(**access.ours()))
+        create_topics(admin)
+        producer = open_transaction(access.librdkafka(), access.ours())
+        release_records(settings_file(folder, access.java()), access.ours())
+        admin.set_user_password("alice", PASSWORD, mechanisms=["SCRAM-SHA-512"])
+        admin.create_acls(
+            barnabas.AclBinding(
+                barnabas.ResourcePattern(kind, name),
+                barnabas.AclEntry("User:alice", "*", barnabas.Operation.DESCRIBE, barnabas.Permission.ALLOW),
+            )
+            for kind, name in (
+                (barnabas.ResourceType.TRANSACTIONAL_ID, ID),
+                (barnabas.ResourceType.GROUP, GROUP),
+                (barnabas.ResourceType.TOPIC, "clicks"),
+                (barnabas.ResourceType.TOPIC, "jobs"),
+            )
+        )
+        certificates: Any = importlib.import_module("tests.support.certificates").Certificates
+        options = [
+            "-X", "security.protocol=SASL_SSL", "-X", f"ssl.ca.location={access.ca}",
+            "-X", "sasl.mechanism=SCRAM-SHA-512",
+            "--http-certfile", str(certificates(folder / "console").server("console")),
+        ]  # fmt: skip
+        console = stack.enter_context(running_console(access.bootstrap, *options))
+        state = signed_in(suite, console, "alice", PASSWORD)
+        suite.show_all("kafka-secured", console.url, PAGES, {PRODUCERS: 403}, **state)
+        with suite.tab(console.url, **state) as tab:
+            page = tab.open("/share-group?" + urlencode({"name": GROUP}))
+            expect(page.locator("p.problem:not(#trouble)")).to_contain_text("lacks CLUSTER_ACTION")
+            expect(page.get_by_role("region", name="Partitions")).to_contain_text("jobs")
+            page = tab.open("/transaction?" + urlencode({"id": ID}))
+            expect(page.locator("p.problem:not(#trouble)")).to_contain_text("lacks READ on topic:clicks")
+            expect(page.locator("tbody tr").first).to_contain_text("unknown")
+            expect(page.locator("tbody tr").first).to_contain_text("5")
+        producer.abort_transaction(SLOW_S)
+    suite.say("users without permissions see the rest of transactions and share groups, and the missing permission")

@@ -31,7 +31,7 @@ import console_pictures
 from console_attacks import attacks
 from console_checks import SLOW_MS, Suite, axe_file, browsers, new_broker, new_cluster, running_console, wait_until
 from console_clusters import cluster, secured
-from console_kafka import kafka
+from console_kafka import kafka, kafka_secured
 from playwright.sync_api import Error, expect
 
 import barnabas
@@ -345,6 +345,7 @@ SCENARIOS: Mapping[str, Callable[..., None]] = {
     "cluster": cluster,
     "secured": secured,
     "kafka": kafka,
+    "kafka-secured": kafka_secured,
     "demo": demo,
 }
 ON_KAFKA = ("empty", "small", "contents", "large")

@@ -24,6 +24,7 @@ from barnabas.console.sessions import Sessions
 from barnabas.model import Node, OffsetAndMetadata, TopicPartition
 
 DEADLINE_S = 60
+SHARE_GROUPS = {"ShareGroupDescribe": range(1, 2), "DescribeShareGroupOffsets": range(2)}
 TRANSACTIONS = {"ListTransactions": range(3), "DescribeTransactions": range(1), "DescribeProducers": range(1)}
 
 

@@ -24,9 +24,13 @@ class Cached(Generic[T]):
         self._value: T
         self._fetched_s: float | None = None
 
-    async def get(self) -> T:
-        """Return the value, not older than the limit."""
-        if self._fetched_s is not None and self._now_s() - self._fetched_s < self._age_s_max:
+    async def get(self, age_s_max: float | None = None) -> T:
+        """Return the value, not older than a limit.
+
+        :param age_s_max: the limit; None for the usual one.
+        """
+        limit_s = self._age_s_max if age_s_max is None else age_s_max
+        if self._fetched_s is not None and self._now_s() - self._fetched_s < limit_s:
             return self._value
         if self._fetching is None:
             self._fetching = asyncio.create_task(self._renew())

@@ -40,7 +40,7 @@ SAMPLED_SHARE_GROUPS_MAX = 50
 VERSIONS_S = 60.0
 """The maximum age of the APIs that the brokers serve."""
 DESCRIBED_TRANSACTIONS_MAX = 2_000
-ELIGIBLE_TOPICS_MAX = 200
+ELIGIBLE_TOPICS_MAX = 2_000
 """The number of topics whose eligible leader replicas are sampled, of those with replicas out of sync."""
 
 log = logging.getLogger(__name__)
@@ -140,7 +140,7 @@ class ClusterView:
         :raises BarnabasError: no broker can be reached, or the credentials are wrong.
         """
         await self.within(self._cluster.get())
-        self._newest_versions = await self.within(self._versions.get())
+        await self.within(self._renew_versions())
         self._sampling = [
             asyncio.create_task(self._repeat(self.sample, "the offsets", 6 * CALL_S_MAX)),
             asyncio.create_task(self._repeat(self.watch, "the leaders", CALL_S_MAX)),
@@ -178,6 +178,11 @@ class ClusterView:
     def has_transactions(self) -> bool:
         """True if the brokers advertise the APIs that list and describe transactions."""
         return {"ListTransactions", "DescribeTransactions"} <= self._newest_versions.keys()
+
+    @property
+    def has_share_groups(self) -> bool:
+        """True if the brokers advertise the APIs that describe share groups."""
+        return {"ShareGroupDescribe", "DescribeShareGroupOffsets"} <= self._newest_versions.keys()
 
     async def transactions(self) -> list[TransactionRow]:
         """Return the transactional ids that the user may describe, by name."""
@@ -249,13 +254,19 @@ class ClusterView:
 
     async def watch(self) -> None:
         """Read the leaders of all partitions, and the APIs that the brokers serve."""
-        self._newest_versions = await self._versions.get()
+        await self._renew_versions()
         topics = await self._topics.get()
         lacking = (
             name for name, topic in topics.items() if any(len(p.isr) < len(p.replicas) for p in topic.partitions)
         )
         eligible = await self._eligible(islice(lacking, ELIGIBLE_TOPICS_MAX))
         self.elections.note(self._clock.time_ms() / 1000, topics, eligible)
+
+    async def _renew_versions(self) -> None:
+        try:
+            self._newest_versions = await self._versions.get()
+        except BarnabasError as error:
+            log.info("cannot read the APIs of the brokers: %s; the pages that depend on them do not change", error)
 
     async def _eligible(self, topics: Iterable[str]) -> dict[TopicPartition, tuple[int, ...]]:
         names = list(topics)
@@ -265,7 +276,7 @@ class ClusterView:
 
     async def sample(self) -> None:
         """Read the sizes and the end offsets of all topics, and the lag of the groups."""
-        topics = await self._topics.get()
+        topics = await self._topics.get(SAMPLE_S)  # `watch` has read them within this time
         self._newest_sizes = await self._sizes.get()
         is_led = {
             TopicPartition(name, each.partition): each.leader >= 0
@@ -288,8 +299,9 @@ class ClusterView:
         others = [each.group for each in groups if each.type != SHARE][:SAMPLED_GROUPS_MAX]
         committed = await self.admin.offsets_of_groups(others)
         lags: dict[str, float] = {group: _lag(offsets, ends) for group, offsets in committed.items()}
-        for each in [each.group for each in groups if each.type == SHARE][:SAMPLED_SHARE_GROUPS_MAX]:
-            lags |= await self._share_lag(each)
+        if self.has_share_groups:
+            for each in [each.group for each in groups if each.type == SHARE][:SAMPLED_SHARE_GROUPS_MAX]:
+                lags |= await self._share_lag(each)
         self.lags.note(now_s, lags)
 
     async def _share_lag(self, group: str) -> dict[str, int]:

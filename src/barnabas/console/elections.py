@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from barnabas.model import NO_LEADER_EPOCH, TopicPartition
 
 RECENT_MAX = 200
 """The number of elections that are kept with their partition."""
+HOUR_S = 3600.0
 NO_LEADER = -1
 ALL, UNCLEAN = "elections", "unclean"
 
@@ -81,9 +83,11 @@ class Elections:
                     yield Election(time_s, where, leader, now.leader, now.leader not in safe)
 
     def count(self, kind: str = ALL) -> int:
-        """Return the number of elections within the samples that are kept, which is one hour."""
-        _, totals = self._history.values(kind)
-        return int(totals[-1] - totals[0]) if totals else 0
+        """Return the number of elections that were seen in the last hour."""
+        times_s, totals = self._history.values(kind)
+        if not times_s:
+            return 0
+        return int(totals[-1] - totals[bisect_left(times_s, times_s[-1] - HOUR_S)])
 
     def per_sample(self) -> tuple[list[float], list[float]]:
         """Return the times of the samples, and the elections since the sample before each."""

@@ -47,6 +47,22 @@ def test_old_values_are_fetched_again() -> None:
     asyncio.run(scenario())
 
 
+def test_caller_may_accept_an_older_value() -> None:
+    async def scenario() -> None:
+        now_s, values = [0.0], iter(range(10))
+
+        async def fetch() -> int:
+            return next(values)
+
+        cached = Cached(fetch, 2.0, lambda: now_s[0])
+        found = []
+        for now_s[0], limit_s in ((0.0, None), (4.9, 5.0), (5.0, 5.0), (9.0, None)):
+            found.append(await cached.get(limit_s))
+        assert found == [0, 0, 1, 2]
+
+    asyncio.run(scenario())
+
+
 def test_errors_are_not_kept() -> None:
     async def scenario() -> None:
         results = iter([OSError("once"), 7])

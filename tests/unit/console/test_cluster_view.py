@@ -16,7 +16,7 @@ from barnabas.console.cluster_view import ClusterView
 from barnabas.console.elections import UNCLEAN
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
-from tests.support.console_pages import FakeAdmin, topic
+from tests.support.console_pages import SHARE_GROUPS, FakeAdmin, topic
 
 
 def test_pages_do_not_wait_for_brokers_that_never_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,12 +99,14 @@ def test_outage_of_a_partition_does_not_change_the_number_of_records() -> None:
 def test_lag_of_share_groups_is_that_of_the_broker() -> None:
     admin = FakeAdmin()
     admin.groups = [GroupListing(name, "Stable", kind, kind) for name, kind in (("a", "share"), ("b", "classic"))]
+    admin.versions = SHARE_GROUPS
     admin.share_offsets = {
         TopicPartition("t", 0): ShareGroupOffset(bytes(16), 2, 0, 5),
         TopicPartition("t", 1): ShareGroupOffset(bytes(16), None, 0, None),
     }
 
     async def check(view: ClusterView) -> None:
+        await view.watch()
         await view.sample()
         assert view.lags.newest("a") == 5
         assert ("offsets_of_groups", ["b"]) in admin.calls
@@ -130,6 +132,20 @@ def test_eligible_leader_replicas_are_read_for_topics_out_of_sync() -> None:
         admin.topics = [topic("ailing", PartitionDescription(0, 2, (1, 2), (2,), leader_epoch=1))]
         await view.watch()
         assert (view.elections.count(), view.elections.count(UNCLEAN)) == (1, 0)
+
+    on_view(admin, check)
+
+
+def test_elections_are_seen_without_the_versions_of_the_brokers() -> None:
+    admin = FakeAdmin()
+    admin.failures["api_versions"] = ApiError(ErrorCode.UNSUPPORTED_VERSION)
+    admin.topics = [topic("t", PartitionDescription(0, 1, (1, 2), (1, 2), leader_epoch=0))]
+
+    async def check(view: ClusterView) -> None:
+        await view.watch()
+        admin.topics = [topic("t", PartitionDescription(0, 2, (1, 2), (1, 2), leader_epoch=1))]
+        await view.watch()
+        assert (view.elections.count(), view.has_transactions) == (1, False)
 
     on_view(admin, check)
 

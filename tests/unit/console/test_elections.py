@@ -77,6 +77,13 @@ def test_brokers_without_leader_epochs_have_elections() -> None:
     assert counted(topic("clicks", part(1, -1)), topic("clicks", part(2, -1))).count() == 1
 
 
+def test_only_elections_of_the_last_hour_count() -> None:
+    elections = Elections()
+    for time_s, sample in ((0, part(1, 0)), (30, part(2, 1)), (3_600, part(1, 2)), (3_700, part(2, 3))):
+        elections.note(time_s, {"clicks": topic("clicks", sample)}, {})
+    assert (elections.count(), len(elections.recent)) == (1, 3)
+
+
 def test_kept_elections_are_bounded() -> None:
     before = topic("clicks", *(part(1, 0, number=number) for number in range(RECENT_MAX + 50)))
     after = topic("clicks", *(part(2, 1, number=number) for number in range(RECENT_MAX + 50)))

@@ -22,7 +22,7 @@ from barnabas.client.admin.transactions import ProducerDescription, TransactionD
 from barnabas.console.pages.share_group import SHOWN_RANGES_MAX
 from barnabas.errors import ApiError, ErrorCode, UnsupportedVersionError
 from barnabas.model import TopicPartition
-from tests.support.console_pages import TRANSACTIONS, FakeAdmin, Get, on_pages, topic
+from tests.support.console_pages import SHARE_GROUPS, TRANSACTIONS, FakeAdmin, Get, on_pages, topic
 
 HOSTILE = "<script>alert(1)</script>\"'&\u202e"
 ESCAPED = "&lt;script&gt;alert(1)&lt;/script&gt;"
@@ -113,6 +113,7 @@ def test_page_of_a_transaction_says_which_permission_is_missing() -> None:
     async def check(get: Get) -> None:
         status, page = await get("/transaction?" + urlencode({"id": HOSTILE}))
         assert (status, "READ is missing &lt;b&gt;" in page, ">clicks<" in page) == (200, True, True)
+        assert '<td class="n">unknown</td><td class="n">4</td><td class="n">9</td><td class="n">5</td>' in page
 
     on_pages(admin, check)
 
@@ -141,6 +142,7 @@ def test_topic_without_open_transactions_has_no_link_to_producers() -> None:
 
 def with_share_group() -> FakeAdmin:
     admin = FakeAdmin()
+    admin.versions = SHARE_GROUPS
     admin.groups = [
         GroupListing(HOSTILE, "Stable", "share", "share"),
         GroupListing("plain", "Empty", "consumer", "classic"),
@@ -163,6 +165,18 @@ def with_share_group() -> FakeAdmin:
 
 
 PAGE = "/share-group?" + urlencode({"name": HOSTILE})
+
+
+def test_page_of_share_groups_is_absent_if_the_brokers_do_not_advertise_them() -> None:
+    admin = with_share_group()
+    admin.versions = {"ListGroups": range(6)}
+
+    async def check(get: Get) -> None:
+        assert (await get(PAGE))[0] == 404
+        assert "/share-group" not in (await get("/groups"))[1]
+        assert "share_group_offsets" not in {name for name, _ in admin.calls}
+
+    on_pages(admin, check)
 
 
 def test_share_groups_are_listed_with_their_type() -> None:

@@ -44,6 +44,8 @@ class SharePartition:
 async def share_group(context: Context) -> Response:
     """Show a share group."""
     name, view = context.query("name"), context.view
+    if not view.has_share_groups:
+        raise HTTPException(404, "the brokers of this cluster do not describe share groups")
     described, offsets = await asyncio.gather(
         view.within(view.admin.describe_share_group(name)), view.within(view.admin.share_group_offsets(name))
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -17,6 +18,8 @@ from barnabas.console.pages.listing import listing
 from barnabas.console.record_text import visible
 from barnabas.errors import BarnabasError
 from barnabas.model import TopicPartition
+
+T = TypeVar("T")
 
 SHOWN_PARTITIONS_MAX = 200
 SHOWN_PRODUCERS_MAX = 500
@@ -83,11 +86,7 @@ async def transaction(context: Context) -> Response:
     problem = ""
     if row.described is not None:
         wanted = row.described.partitions[:SHOWN_PARTITIONS_MAX]
-        try:
-            partitions = await _partitions(context, row.described, wanted)
-        except (BarnabasError, TimeoutError) as error:
-            problem = text_of(error)
-            partitions = [TransactionPartition(where, None, None, None) for where in wanted]
+        partitions, problem = await _partitions(context, row.described, wanted)
     return context.page(
         "transaction.html", title=visible(name), transaction=row, partitions=partitions, problem=problem
     )
@@ -95,20 +94,31 @@ async def transaction(context: Context) -> Response:
 
 async def _partitions(
     context: Context, described: TransactionDescription, wanted: tuple[TopicPartition, ...]
-) -> list[TransactionPartition]:
+) -> tuple[list[TransactionPartition], str]:
+    """Return the partitions of a transaction with what the user can see, and the reason why something is missing."""
     view = context.view
     topics = await view.topics()
     internal = [where for where in wanted if where.topic not in topics]
     led = [*await view.with_leader(wanted), *internal]
-    producers, ends, stable = await asyncio.gather(
-        view.within(view.admin.describe_producers(led)),
-        view.within(view.admin.end_offsets(led)),
-        view.within(view.admin.end_offsets(led, isolation_level="read_committed")),
+    (producers, no_producers), (ends, no_ends), (stable, _) = await asyncio.gather(
+        _part(context, view.admin.describe_producers(led)),
+        _part(context, view.admin.end_offsets(led)),
+        _part(context, view.admin.end_offsets(led, isolation_level="read_committed")),
     )
-    return [
+    found = [
         TransactionPartition(where, _first_offset(producers, where, described), stable.get(where), ends.get(where))
         for where in wanted
     ]
+    return found, no_producers or no_ends
+
+
+async def _part(
+    context: Context, call: Coroutine[Any, Any, dict[TopicPartition, T]]
+) -> tuple[dict[TopicPartition, T], str]:
+    try:
+        return await context.view.within(call), ""
+    except (BarnabasError, TimeoutError) as error:
+        return {}, text_of(error)
 
 
 def _first_offset(
@@ -128,7 +138,7 @@ async def producers(context: Context) -> Response:
     found = sorted(described.get(where, ()), key=_open_first)
     return context.page(
         "producers.html",
-        title=f"Producers of {where}",
+        title=f"Producers of {visible(str(where))}",
         where=where,
         producers=[ProducerRow(each, names.get(each.producer_id, "")) for each in found[:SHOWN_PRODUCERS_MAX]],
         total=len(found),
