@@ -52,12 +52,17 @@ so that tools that set them work. It rejects values that it cannot satisfy, such
 """
 
 OF_KAFKA = f"""\
-A broker accepts Kafka's settings file unchanged, as `server.properties` or in TOML.
+A broker accepts Kafka's settings file unchanged, as `server.properties` or in TOML: `barnabas up --config FILE`. A file
+with the extension `.properties` has the format of Java's properties files: comments, continued lines, and escapes such
+as `\\u00e9`. `barnabas up -X NAME=VALUE` sets the same settings by the same names.
 
-- The broker translates these names: {_names(OTHER_NAMES)}, {_names(OTHER_UNITS)}, {_names(LISTENERS)}. It supports one
-  listener for clients.
-- The broker rejects these settings if their value needs a feature that it does not have: {_names(PROMISES)}. It also
-  rejects listeners with TLS or SASL.
+- The broker translates these names: {_names(OTHER_NAMES)}, {_names(OTHER_UNITS)}, {_names(LISTENERS)}.
+- Settings of KRaft (`process.roles`, `controller.quorum.*`, `controller.listener.names`, `metadata.log.*`) have no
+  effect, because Barnabas has no controllers. The broker omits the listeners for controllers, and logs an explanation.
+  A node that is only a controller (`process.roles=controller`) is an error. A single broker has its own metadata
+  store; the brokers of a larger cluster need `zookeeper.connect`, as Kafka up to release 3.9. The `zookeeper.*`
+  settings have their meanings in Kafka.
+- The broker rejects these settings if their value needs a feature that it does not have: {_names(PROMISES)}.
 - The other {len(WITHOUT_EFFECT)} present and former broker settings of Kafka have no effect. If the settings file
   contains one of them, the broker logs this. As dynamic settings, the broker stores and shows them, except secrets, and
   logs that they have no effect. The same applies to the names of topic settings.

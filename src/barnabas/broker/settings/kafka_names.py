@@ -43,7 +43,19 @@ As in Kafka, the smallest unit takes precedence.
 LISTENERS = {"listeners": ("host", "port"), "advertised.listeners": ("advertised.host", "advertised.port")}
 """The settings of the only listener, which replace `listeners` and `advertised.listeners` if it is PLAINTEXT."""
 
+CONTROLLER_LISTENERS = "controller.listener.names"
+"""The setting with the names of KRaft's listeners for controllers, which a broker of Barnabas leaves out."""
+_KRAFT = re.compile(r"process\.roles|controller\.(?:quorum\..*|listener\.names)|metadata\.log\..*")
+KRAFT_NOTE = (
+    "%s: these settings are for KRaft, which Barnabas does not have; a cluster of one broker has its own metadata"
+    " store, and the brokers of a larger cluster need the same zookeeper.connect"
+)
+
 PROMISES = {
+    "process.roles": (
+        ("", "broker", "broker,controller", "controller,broker"),
+        "Barnabas has no controllers; start brokers only, with zookeeper.connect if there are several",
+    ),
     "remote.log.storage.system.enable": (("false",), "tiered storage is not supported"),
     "principal.builder.class": (("",), "principals are the names that ssl.principal.mapping.rules and SASL produce"),
     "ssl.engine.factory.class": (("",), "Java classes are not supported"),
@@ -184,8 +196,9 @@ def check_promise(name: str, value: str) -> None:
     """
     if name in UNUSED_BROKER_SETTINGS:
         UNUSED_BROKER_SETTINGS[name].rule.check(name, value)
-    kept, why = PROMISES.get(name, ((value.strip().lower(),), ""))
-    if value.strip().lower() not in kept:
+    given = re.sub(r"\s*,\s*", ",", value.strip().lower())
+    kept, why = PROMISES.get(name, ((given,), ""))
+    if given not in kept:
         shown = "is set" if is_secret(name) else f"is {value!r}"
         raise ConfigurationError(f"{name} {shown}; {why}")
 
@@ -196,6 +209,8 @@ class Translated(NamedTuple):
     settings: dict[str, Any]
     without_effect: list[str]
     """The sorted Kafka names of omitted settings, which have no effect."""
+    notes: list[str]
+    """Explanations of omitted settings."""
 
 
 def translate(given: Mapping[str, Any]) -> Translated:
@@ -210,16 +225,30 @@ def translate(given: Mapping[str, Any]) -> Translated:
         for name, value in given.items()
         if name not in overrides
     }
-    values = {known: value for known, (_, value) in named.items()}
+    values = _without_controller_listeners({known: value for known, (_, value) in named.items()})
     without_effect = sorted(filter(has_no_effect, values))
     for known in without_effect:
         check_promise(known, str(values[known]))
     left_out = {*without_effect, *OTHER_NAMES, *OTHER_UNITS, *LISTENERS}
     settings = {name: value for known, (name, value) in named.items() if known not in left_out}
+    of_kraft = list(filter(_KRAFT.fullmatch, without_effect))
     return Translated(
         _listeners(values) | _in_milliseconds(values) | _under_other_names(values) | settings | overrides,
-        without_effect,
+        [name for name in without_effect if name not in of_kraft],
+        [KRAFT_NOTE % ", ".join(of_kraft)] if of_kraft else [],
     )
+
+
+def _without_controller_listeners(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings without the listeners that `controller.listener.names` names."""
+    names = {each.strip().upper() for each in str(values.get(CONTROLLER_LISTENERS, "")).split(",")}
+    kept = dict(values)
+    for setting in LISTENERS.keys() & values.keys():
+        items = [each.strip() for each in str(values[setting]).split(",")]
+        left = [each for each in items if each.partition("://")[0].upper() not in names]
+        if left and len(left) < len(items):
+            kept[setting] = ",".join(left)
+    return kept
 
 
 def _under_other_names(values: Mapping[str, Any]) -> dict[str, Any]:

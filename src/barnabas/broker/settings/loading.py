@@ -17,6 +17,7 @@ from typing import Any
 from barnabas.addresses import host_port
 from barnabas.broker.settings.kafka_names import OTHER_UNITS, WITHOUT_EFFECT, translate
 from barnabas.broker.settings.listeners import OVERRIDE_PREFIX, check_overrides, parse_endpoints
+from barnabas.broker.settings.properties_file import decode_properties, parse_properties
 from barnabas.broker.settings.static import BROKER_SETTINGS, OTHER_NAMES, BrokerConfig, dotted
 from barnabas.broker.settings.unused import UNUSED_BROKER_SETTINGS
 from barnabas.errors import ConfigurationError
@@ -41,10 +42,6 @@ OVERRIDES = "listener_overrides"
 """The field of `BrokerConfig` with the settings of single listeners."""
 
 PROPERTIES = ".properties"
-_CONTINUES = re.compile(r"(?<!\\)(?:\\\\)*\\$")
-_SEPARATOR = re.compile(r"(?<!\\)(?:\s*[=:]\s*|\s+)")
-_ESCAPED = re.compile(r"\\(.)")
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 
 def load_config(
@@ -123,6 +120,8 @@ def _of_kafka(given: Mapping[str, Any]) -> dict[str, Any]:
     :raises ConfigurationError: a value cannot be translated, or this broker cannot satisfy it.
     """
     translated = translate(given)
+    for note in translated.notes:
+        log.warning("%s", note)
     if translated.without_effect:
         log.warning("ignoring Kafka settings that have no effect in Barnabas: %s", ", ".join(translated.without_effect))
     return translated.settings
@@ -180,8 +179,12 @@ def read_settings_file(path: Path) -> dict[str, Any]:
     :raises ConfigurationError: the file cannot be read, or is malformed.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        return parse_properties(text) if path.suffix == PROPERTIES else _flatten(tomllib.loads(text))
+        data = path.read_bytes()
+        if path.suffix == PROPERTIES:
+            return dict(parse_properties(decode_properties(data)))
+        return _flatten(tomllib.loads(data.decode("utf-8")))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from None
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -189,30 +192,6 @@ def read_settings_file(path: Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         advice = f"a file in the format of Kafka's server.properties must have the extension {PROPERTIES}"
         raise ConfigurationError(f"{path} is not TOML: {error}; {advice}") from None
-
-
-def parse_properties(text: str) -> dict[str, str]:
-    r"""Parse a text in the format of Java's properties files.
-
-    >>> parse_properties("# the broker\nbroker.id=1\nlog.dirs = /a,\\\n  /b\n")
-    {'broker.id': '1', 'log.dirs': '/a,/b'}
-    """
-    found: dict[str, str] = {}
-    lines = iter(text.splitlines())
-    for first in lines:
-        line = first.lstrip()
-        if line.startswith(("#", "!")):
-            continue
-        while _CONTINUES.search(line):
-            line = line[:-1] + next(lines, "").lstrip()
-        name, _, value = _SEPARATOR.sub("\0", line, count=1).partition("\0")
-        if name:
-            found[_unescaped(name)] = _unescaped(value.rstrip())
-    return found
-
-
-def _unescaped(text: str) -> str:
-    return _ESCAPED.sub(lambda match: _ESCAPES.get(match[1], match[1]), text)
 
 
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

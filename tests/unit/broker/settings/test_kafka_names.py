@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,10 @@ def test_the_settings_file_of_a_kafka_release_is_understood(tmp_path: Path, capl
         delete_topic_enable=False,
         zookeeper_set_acl="true",
     )
-    (line,) = caplog.messages
+    note, line = caplog.messages
+    assert "these settings are for KRaft" in note
+    assert "process.roles" in note
+    assert "process.roles" not in line
     assert "num.network.threads" in line
     assert "num.partitions" not in line
 
@@ -75,7 +79,12 @@ def test_all_names_of_kafkas_without_meaning_here_are_passed_over(caplog: pytest
     assert load_config(overrides={**values, "num.partitions": 4}) == BrokerConfig(num_partitions=4)
     variables = {"BARNABAS_" + name.replace(".", "_").upper(): value for name, value in values.items()}
     assert load_config(environment=variables) == BrokerConfig()
-    assert all(name in line for name in values for line in caplog.messages)
+    half = len(caplog.messages) // 2
+    for lines in (caplog.messages[:half], caplog.messages[half:]):
+        assert all(
+            sum(re.search(rf"(?:^|[ ,]){re.escape(name)}(?:[,:]|$)", line) is not None for line in lines) == 1
+            for name in values
+        )
 
 
 def test_each_name_has_one_meaning() -> None:
@@ -84,6 +93,73 @@ def test_each_name_has_one_meaning() -> None:
     assert set(PROMISES) <= WITHOUT_EFFECT
     assert set(OTHER_NAMES.values()) <= ours
     assert set(DYNAMIC_RULES) >= WITHOUT_EFFECT
+
+
+OF_KRAFT = """
+# The settings of a combined node, as in a release of Kafka 4.
+process.roles = broker, controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CTRL://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CTRL://localhost:9093
+controller.listener.names=CTRL
+listener.security.protocol.map=CTRL:PLAINTEXT,\\
+    PLAINTEXT:PLAINTEXT
+num.network.threads=3
+log.dirs=/tmp/kraft-combined-logs
+share.coordinator.state.topic.min.isr=1
+log.retention.hours=168
+"""
+OF_ZOOKEEPER = """
+# The settings of a broker of Kafka 3.
+broker.id=1
+listeners=PLAINTEXT://localhost:9092
+socket.send.buffer.bytes=102400
+log.dirs=/tmp/kafka-logs
+zookeeper.connect=z1:2181,z2:2181/kafka
+zookeeper.connection.timeout.ms=18000
+group.initial.rebalance.delay.ms=0
+inter.broker.protocol.version=3.9
+"""
+
+
+def test_file_of_a_kraft_node_starts_a_broker_and_explains_what_is_left_out(tmp_path: Path, caplog) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(OF_KRAFT)
+    config = load_config(file)
+    assert (config.broker_id, config.host, config.port) == (1, "0.0.0.0", 9092)
+    assert (config.advertised_host, config.advertised_port, config.listeners) == ("localhost", 9092, "")
+    note, line = caplog.messages
+    assert note.startswith("controller.listener.names, controller.quorum.bootstrap.servers, process.roles: ")
+    assert "need the same zookeeper.connect" in note
+    assert "share.coordinator.state.topic.min.isr" in line
+    assert "controller" not in line
+
+
+def test_file_of_a_broker_with_zookeeper_is_taken_as_it_is(tmp_path: Path, caplog) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(OF_ZOOKEEPER)
+    config = load_config(file)
+    assert (config.broker_id, config.host, config.log_dirs) == (1, "localhost", "/tmp/kafka-logs")
+    assert (config.zookeeper_connect, config.zookeeper_connection_timeout_ms) == ("z1:2181,z2:2181/kafka", 18_000)
+    (line,) = caplog.messages
+    assert line.endswith(": inter.broker.protocol.version, socket.send.buffer.bytes")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("num.partition=3\n", "unknown setting num.partition; did you mean num.partitions"),
+        ("process.roles=controller\n", "process.roles is 'controller'; Barnabas has no controllers"),
+        ("rack=\\u12\n", r"server.properties: line 1: .u needs four hexadecimal digits"),
+    ],
+)
+def test_wrong_setting_in_a_properties_file_is_named(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(text)
+    with pytest.raises(ConfigurationError, match=message):
+        load_config(file)
 
 
 @pytest.mark.parametrize(
