@@ -17,13 +17,12 @@ from subprocess import SubprocessError
 from pyspark.errors import PySparkException
 
 from barnabas.errors import BarnabasError
-from barnabas.spark.class_archive import JAVA_OPTIONS, archive_path, is_current, java_option
+from barnabas.spark.class_archive import JAVA_OPTIONS, archive_path, is_current, java_option, prune_archives
 from barnabas.spark.fast_worker_start import environment_set
 from barnabas.spark.java import find_java_home
 from barnabas.spark.session import local_session, stop_session
 
 WRITING_S_MAX = 300.0
-ARCHIVES_KEPT = 4
 
 
 def make_class_archive() -> Path:
@@ -47,18 +46,8 @@ def make_class_archive() -> Path:
         except FileNotFoundError:
             said = (folder / "java.log").read_text(errors="replace")[-500:].strip()
             raise BarnabasError(f"{java} wrote no archive: {said}") from None
-    remove_old_archives(archive.parent)
+    prune_archives(archive.parent)
     return archive
-
-
-def remove_old_archives(folder: Path, kept: int = ARCHIVES_KEPT) -> None:
-    """Remove all archives except the newest ones. Each new environment makes its own archive.
-
-    A session whose archive was removed starts without it.
-    """
-    archives = sorted(folder.glob("spark-classes-*.jsa"), key=lambda each: each.stat().st_mtime_ns, reverse=True)
-    for old in archives[kept:]:
-        old.unlink(missing_ok=True)
 
 
 def _use_spark(folder: Path) -> None:

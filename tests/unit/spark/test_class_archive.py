@@ -14,7 +14,7 @@ from pyspark import SparkConf
 from pyspark.errors import PySparkRuntimeError
 
 from barnabas.spark import class_archive, make_class_archive, session
-from barnabas.spark.class_archive import JAVA_OPTIONS, archive_environment, archive_path, is_current
+from barnabas.spark.class_archive import JAVA_OPTIONS, archive_environment, archive_path, is_current, prune_archives
 from barnabas.spark.errors import SparkFailedError
 
 JAVA = Path("/nowhere/java-17")
@@ -139,12 +139,61 @@ def test_why_java_does_not_start_at_all_is_told(
     assert not caplog.records, "the archive has nothing to do with it"
 
 
-def test_archives_beyond_the_newest_ones_are_removed(tmp_path: Path) -> None:
-    for made_s in range(6):
-        path = tmp_path / f"spark-classes-{made_s}.jsa"
-        path.touch()
-        os.utime(path, (made_s, made_s))
-    (tmp_path / "notes.txt").touch()
-    make_class_archive.remove_old_archives(tmp_path, kept=2)
-    left = sorted(each.name for each in tmp_path.iterdir())
-    assert left == ["notes.txt", "spark-classes-4.jsa", "spark-classes-5.jsa"]
+DAY_S = 24 * 3600
+NOW_S = 100 * DAY_S
+
+
+def cache_of(folder: Path, **ages_s: float) -> None:
+    """Fill a cache with archives of one byte, by the time since their last uses."""
+    for name, age_s in ages_s.items():
+        path = folder / f"spark-classes-{name}.jsa"
+        path.write_text("x")
+        os.utime(path, (NOW_S - age_s, NOW_S - age_s))
+    (folder / "notes.txt").touch()
+
+
+def left_in(folder: Path) -> list[str]:
+    return sorted(each.name.removeprefix("spark-classes-").removesuffix(".jsa") for each in folder.iterdir())
+
+
+def test_archives_beyond_the_last_used_ones_are_removed(tmp_path: Path) -> None:
+    cache_of(tmp_path, a=1, b=5, c=4, d=2, e=3)
+    prune_archives(tmp_path, NOW_S)
+    assert left_in(tmp_path) == ["a", "c", "d", "e", "notes.txt"]
+
+
+def test_unused_archives_are_removed_except_the_last_used_one(tmp_path: Path) -> None:
+    cache_of(tmp_path, a=29 * DAY_S, b=31 * DAY_S, c=90 * DAY_S)
+    prune_archives(tmp_path, NOW_S)
+    assert left_in(tmp_path) == ["a", "notes.txt"]
+    prune_archives(tmp_path, NOW_S + 300 * DAY_S)
+    assert left_in(tmp_path) == ["a", "notes.txt"]
+
+
+def test_size_of_all_archives_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(class_archive, "ARCHIVE_BYTES_KEPT", 2)
+    cache_of(tmp_path, a=1, b=2, c=3)
+    prune_archives(tmp_path, NOW_S)
+    assert left_in(tmp_path) == ["a", "b", "notes.txt"]
+
+
+def test_directories_of_killed_creations_are_removed_after_a_day(tmp_path: Path) -> None:
+    for name, age_s in (("a-old", 2 * DAY_S), ("b-new", 60)):
+        folder = tmp_path / f"spark-classes-{name}"
+        folder.mkdir()
+        (folder / "java.log").touch()
+        os.utime(folder, (NOW_S - age_s, NOW_S - age_s))
+    prune_archives(tmp_path, NOW_S)
+    assert left_in(tmp_path) == ["b-new"]
+
+
+def test_use_of_an_archive_counts_and_prunes_the_others(environ: dict[str, str], archive: Path) -> None:
+    newest_s = max(jar.stat().st_mtime for jar in (Path(pyspark.__file__).parent / "jars").iterdir())
+    used_s = newest_s + 1
+    os.utime(archive, (used_s, used_s))
+    other = archive.with_name("spark-classes-other.jsa")
+    other.touch()
+    os.utime(other, (1, 1))
+    assert archive_environment(JAVA, environ)
+    assert archive.stat().st_mtime > used_s
+    assert not other.exists()
