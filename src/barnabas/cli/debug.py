@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import logging
 import os
 import platform
 import shutil
@@ -130,6 +131,7 @@ def bundle(
     barnabas debug bundle -o bundle.zip --data /var/lib/barnabas --config broker.toml --log broker.log --http :9644
     """
     end_on_sigterm()
+    logging.basicConfig(format="barnabas: %(message)s", level=logging.ERROR)  # `missing.json` has the reasons
     now_ms = SYSTEM_CLOCK.time_ms()
     path = output or Path(f"barnabas-debug-{datetime.fromtimestamp(now_ms / 1000, UTC):%Y%m%d-%H%M%S}.zip")
     redactor = Redactor()
