@@ -106,6 +106,6 @@ def test_bundle_says_what_is_missing_while_brokers_are_down(broker, tmp_path: Pa
     assert json.loads(found["cluster/cluster.json"])["brokers"]
     done = bundle(tmp_path / "none.zip", "-b", dead)
     found = read(tmp_path / "none.zip")
-    assert {"cluster/cluster.json", "cluster/..."} <= json.loads(found["missing.json"]).keys()
+    assert json.loads(found["missing.json"])["cluster/..."] == "no broker responds"
     assert "environment.json" in found
     assert "Connection refused" in done.stderr or "connection refused" in done.stderr

@@ -36,6 +36,7 @@ from barnabas.security.secrets import HIDDEN
 if TYPE_CHECKING:
     from barnabas import Admin
 
+ADDRESS_TIMEOUT_MS = 3_000
 CALL_TIMEOUT_MS = 5_000
 HTTP_TIMEOUT_S = 5.0
 ADDRESSES_MAX = 10
@@ -268,13 +269,15 @@ def _add_pages(made: Bundle, name: str, url: str) -> None:
 def _add_cluster(made: Bundle, connection: Connection) -> None:
     from barnabas import Admin
 
-    for address in connection.bootstrap.split(",")[:ADDRESSES_MAX]:
-        settings = {**connection.admin_settings, "bootstrap.servers": address.strip()}
-        made.collect(f"cluster/addresses/{_in_file_name(address)}.json", partial(_brokers_at, settings))
-    with Admin(connection.admin_settings, default_api_timeout_ms=CALL_TIMEOUT_MS) as admin:
+    found = [_at_address(made, connection, each.strip()) for each in connection.bootstrap.split(",")[:ADDRESSES_MAX]]
+    reached = [each for each in found if each is not None]
+    if not reached:
+        made.missing["cluster/..."] = "no broker responds"
+        return
+    settings = {**connection.admin_settings, "bootstrap.servers": ",".join(reached)}
+    with Admin(settings, default_api_timeout_ms=CALL_TIMEOUT_MS) as admin:
         cluster = made.collect("cluster/cluster.json", lambda: asdict(admin.describe_cluster()))
         if cluster is None:
-            made.missing["cluster/..."] = "no broker responds"
             return
         brokers = [each["id"] for each in cluster["brokers"]][:BROKERS_MAX]
         for broker in brokers:
@@ -292,11 +295,17 @@ def _in_file_name(address: str) -> str:
     return "".join(each if each.isalnum() or each in ".-" else "_" for each in address.strip())
 
 
-def _brokers_at(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _at_address(made: Bundle, connection: Connection, address: str) -> str | None:
+    """Add the brokers that the broker at an address knows; return the address, or None if it does not respond."""
     from barnabas import Admin
 
-    with Admin(dict(settings), default_api_timeout_ms=CALL_TIMEOUT_MS) as admin:
-        return [asdict(each) for each in admin.brokers()]
+    def brokers() -> list[dict[str, Any]]:
+        settings = {**connection.admin_settings, "bootstrap.servers": address}
+        with Admin(settings, default_api_timeout_ms=ADDRESS_TIMEOUT_MS) as admin:
+            return [asdict(each) for each in admin.brokers()]
+
+    is_there = made.collect(f"cluster/addresses/{_in_file_name(address)}.json", brokers) is not None
+    return address if is_there else None
 
 
 def _shown_settings(settings: Mapping[str, Any], *, with_defaults: bool) -> dict[str, Any]:
