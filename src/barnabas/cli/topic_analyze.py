@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,10 +23,12 @@ from barnabas.cli.progress_bar import Advance, record_progress
 from barnabas.cli.table_output import Row, show_json, show_table
 from barnabas.cli.terminal_text import with_noun
 from barnabas.cli.times import TIME_HELP, show_time_ms
-from barnabas.cli.topic_statistics import PERCENTILES, PartitionStatistics, percentiles
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.cli.topic_statistics import PartitionStatistics
 
 RECORDS_DEFAULT = 1_000_000
 RECORDS_MAX = 1_000_000_000
@@ -128,6 +130,8 @@ class Analysis:
 
     @property
     def total(self) -> PartitionStatistics:
+        from barnabas.cli.topic_statistics import PartitionStatistics
+
         found = PartitionStatistics(0, 0)
         for each in self.partitions.values():
             found.merge(each)
@@ -147,6 +151,7 @@ class _Reader:
 
     def read(self, ranges: Ranges) -> Analysis:
         """Return the statistics of the ranges. After the time limit, the last partitions are empty."""
+        from barnabas.cli.topic_statistics import PartitionStatistics
         from barnabas.client.range_reader import RangeSource
 
         analysis = Analysis({tp: PartitionStatistics(*between) for tp, between in ranges.items()})
@@ -181,6 +186,8 @@ class _Reader:
 
 
 def _show(name: str, analysis: Analysis, *, as_json: bool) -> None:
+    from barnabas.cli.topic_statistics import PERCENTILES
+
     total = analysis.total
     if as_json:
         partitions = [
@@ -219,6 +226,8 @@ def _figures(found: PartitionStatistics) -> Sequence[str | int | None]:
 
 
 def _sizes(total: PartitionStatistics) -> Iterable[Row]:
+    from barnabas.cli.topic_statistics import PERCENTILES, percentiles
+
     for what, sizes in (
         ("bytes of key and value", total.record_sizes),
         ("bytes of a batch", total.batch_sizes),

@@ -133,7 +133,7 @@ def test_wrong_usage_is_code_2_and_one_line(run, arguments) -> None:
     [
         (["topic", "lst"], "no such command 'lst'; did you mean 'list'?"),
         (["topic", "list", "--jsn"], "no such option '--jsn'; did you mean '--json'?"),
-        (["consume", "t", "--exit"], "no such option '--exit'; did you mean one of: '--exit-at-end', '--quiet'?"),
+        (["consume", "t", "--exit-at"], "no such option '--exit-at'; did you mean '--exit-at-end'?"),
         (["consume", "clicks", "-g", ""], "the group name is empty; see: barnabas consume --help"),
         (["log", "dump", "/nope/x.log"], "/nope/x.log: no such file or directory"),
     ],
