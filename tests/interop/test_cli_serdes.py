@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import http.client
 import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import confluent_kafka
@@ -16,6 +20,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from tests.interop.conftest import CLIENTS
+from tests.support.fake_registry import avro_record
 from tests.support.reading import read_topic
 from tests.support.registry_process import RegistryProcess
 
@@ -92,6 +97,43 @@ def test_avro_lines_are_records_of_confluent_kafka_both_ways(run: Run, registry,
     assert (json.loads(as_json)["key"], json.loads(as_json)["payload"]) == ("u", LINES[0])
     stored = [event.value for _, event in read_topic(CLIENTS[0], bootstrap, topic, 3)]
     assert AvroDeserializer(client)(stored[0], context)["page"] == LINES[0]["page"]
+
+
+class GuardedSchemas(BaseHTTPRequestHandler):
+    """Answers requests for a schema that have the credentials of alice."""
+
+    def do_GET(self) -> None:
+        expected = f"Basic {base64.b64encode(b'alice:s3cret').decode()}"
+        status = http.client.OK if self.headers["Authorization"] == expected else http.client.UNAUTHORIZED
+        found = {"schema": json.dumps(CLICK)} if status == http.client.OK else {"error_code": 40101, "message": "who?"}
+        body = json.dumps(found).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_details: object) -> None:
+        """Print nothing."""
+
+
+def test_profile_contains_the_registry_and_its_credentials(run: Run, topic, bootstrap, tmp_path: Path) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    producer.produce(topic, avro_record(7, CLICK, LINES[0]))
+    assert producer.flush(TIMEOUT_S) == 0
+    (tmp_path / "password.txt").write_text("s3cret\n")
+    with ThreadingHTTPServer(("127.0.0.1", 0), GuardedSchemas) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            url = f"http://127.0.0.1:{server.server_address[1]}"
+            profile = tmp_path / "profile.toml"
+            password = f"${{file:{tmp_path}/password.txt}}"
+            profile.write_text(f'[schema.registry]\nurl = "{url}"\nusername = "alice"\npassword = "{password}"\n')
+            shown = run("consume", topic, "-e", "-s", "value=avro", "--profile", profile).stdout
+            refused = run("consume", topic, "-e", "-s", "value=avro", "-r", url, code=1)
+        finally:
+            server.shutdown()
+    assert json.loads(shown) == LINES[0]
+    assert (refused.stdout, refused.stderr) == ("", "barnabas: who? (40101)\n")
 
 
 def test_key_and_value_of_a_schema_file_are_registered(run: Run, registry, topic, tmp_path: Path) -> None:
