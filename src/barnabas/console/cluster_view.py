@@ -317,7 +317,7 @@ class ClusterView:
 
 def text_of(error: BarnabasError | TimeoutError) -> str:
     """Return the reason why the brokers did not answer."""
-    return str(error) if isinstance(error, BarnabasError) else "the brokers did not answer in time"
+    return str(error) if isinstance(error, BarnabasError) else "The brokers did not answer in time"
 
 
 def _is_led(topic: TopicDescription, partition: int) -> bool:

@@ -159,11 +159,11 @@ const trouble = {
       row.append(cell);
       body.prepend(row);
     }
+    body.closest("[role=log]").hidden = body.rows.length === 0;
   }
 
   for (const section of document.querySelectorAll("[data-live]")) {
     const button = section.querySelector("button");
-    const log = section.querySelector("[role=log]");
     const status = section.querySelector("[role=status]");
     const body = section.querySelector("tbody");
     let follows = false;
@@ -197,7 +197,6 @@ const trouble = {
 
     button.addEventListener("click", () => {
       follows = !follows;
-      log.hidden = log.hidden && !follows;
       button.setAttribute("aria-pressed", String(follows));
       button.textContent = follows ? "Stop" : "Follow new records";
       status.textContent = follows ? "Connecting." : "";
