@@ -28,8 +28,8 @@ WRONG_PLURAL = re.compile(
     r"(?<![\d.,:-])1 (topics|groups|records|partitions|brokers|subjects|ACLs|members|files|snapshots|findings)\b"
 )
 expect.set_options(timeout=SLOW_MS)
-DEFECTS = re.compile(r"Traceback|has a defect|Internal Server Error|\bNone\b|<barnabas\.")
-"""Texts of a page that shows a defect of the console."""
+DEFECTS = re.compile(r"Traceback|has a defect|Internal Server Error|\bNone\b|<barnabas\.|\u202e")
+"""Texts of a page that shows a defect of the console. U+202E reverses the text that follows."""
 
 
 class Suite:

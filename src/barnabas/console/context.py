@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from barnabas.console.cluster_view import text_of
 from barnabas.console.config import ConsoleConfig
 from barnabas.console.formats import FILTERS
+from barnabas.console.record_text import visible
 from barnabas.console.schemas import Schemas
 from barnabas.console.sessions import SESSION_S_MAX, Session, Sessions
 from barnabas.errors import ApiError, AuthenticationError, BarnabasError, ErrorCode, SchemaRegistryError
@@ -160,6 +161,7 @@ class Console:
             loader=FileSystemLoader(FOLDER / "templates"),
             autoescape=True,
             undefined=StrictUndefined,
+            finalize=_visible,
             trim_blocks=True,
             lstrip_blocks=True,
         )
@@ -300,6 +302,11 @@ def status_of(error: BarnabasError | TimeoutError) -> int:
     if code in {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND}:
         return 404
     return 502
+
+
+def _visible(value: Any) -> Any:
+    """Return a text of a page with visible control characters. Markup, such as the values of fields, stays as it is."""
+    return visible(value) if type(value) is str else value
 
 
 def _to_sign_in(request: Request) -> Response:

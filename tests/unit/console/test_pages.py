@@ -50,6 +50,17 @@ def is_text(page: str) -> bool:
     return "<script>alert" not in page and "\u202e" not in page and ESCAPED in page
 
 
+def test_control_characters_of_any_text_are_visible() -> None:
+    async def check(get: Get) -> None:
+        _, page = await get("/groups?" + urlencode({"filter": HOSTILE}))
+        assert f"No group contains “{ESCAPED}&#34;&#39;&amp;\\u202e”" in page
+        assert f'value="{ESCAPED}&#34;&#39;&amp;\u202e"' in page  # a field keeps its value
+        _, page = await get("/record?topic=clicks&offset=" + urlencode({"": "\u202e"})[1:])
+        assert "\u202e" not in page
+
+    on_pages(FakeAdmin(), check)
+
+
 TRANSACTION_PATHS = ("/transactions", "/transaction?id=a", "/producers?topic=clicks&partition=0")
 
 
