@@ -2,9 +2,10 @@
 
 They are used for clusters on one machine and for tests.
 
-The jars come with PySpark or from Debian (`libzookeeper-java`), so nothing is downloaded. Each server has its own
-directory with its configuration, data and log, so its data survives a restart. The creator of the object must stop it:
-`start` and `stop`, or a `with` block. Not thread-safe.
+The jars come with PySpark or from Debian (`libzookeeper-java`), so nothing is downloaded. The environment variable
+ZOOKEEPER_JARS names another directory with the jars of a ZooKeeper server. Each server has its own directory with its
+configuration, data and log, so its data survives a restart. The creator of the object must stop it: `start` and `stop`,
+or a `with` block. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Listener
 from pathlib import Path
 from typing import Self
@@ -29,6 +30,7 @@ from barnabas.java import java_homes, java_version
 
 OLDEST_JAVA = 11
 DEBIAN_JARS = Path("/usr/share/java")
+JARS_VARIABLE = "ZOOKEEPER_JARS"
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
@@ -268,17 +270,24 @@ def _find_java() -> Path:
     )
 
 
-def _find_jars() -> list[Path]:
-    spark = importlib.util.find_spec("pyspark")
-    places = [Path(folder) / "jars" for folder in (spark and spark.submodule_search_locations) or ()]
-    for folder in (*places, DEBIAN_JARS):
+def _find_jars(environment: Mapping[str, str] = os.environ) -> list[Path]:
+    for folder in _folders_of_jars(environment):
         found = sorted(each for each in folder.glob("*.jar") if _JARS.fullmatch(each.name))
         if any(each.name.startswith("zookeeper-jute") for each in found):
             return found
+    if named := environment.get(JARS_VARIABLE):
+        raise CoordinationError(f"found no jars of a ZooKeeper server in {JARS_VARIABLE}={named}")
     raise CoordinationError(
         "found no jars of a ZooKeeper server; install PySpark (pip install 'barnabas[spark]') or Debian's"
         " libzookeeper-java; or use existing ZooKeeper servers"
     )
+
+
+def _folders_of_jars(environment: Mapping[str, str]) -> list[Path]:
+    if named := environment.get(JARS_VARIABLE):
+        return [Path(named)]
+    spark = importlib.util.find_spec("pyspark")
+    return [*(Path(each) / "jars" for each in (spark and spark.submodule_search_locations) or ()), DEBIAN_JARS]
 
 
 def _free_ports(count: int) -> list[int]:
