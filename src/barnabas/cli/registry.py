@@ -10,6 +10,7 @@ from barnabas.cli.connection import Connection
 from barnabas.cli.http_options import address_option, http_security_options, login_settings
 from barnabas.cli.log_output import log_format_option, log_to_stderr
 from barnabas.cli.options import connection_options
+from barnabas.errors import ApiError
 from barnabas.extras import require_installed
 
 if TYPE_CHECKING:
@@ -19,11 +20,28 @@ if TYPE_CHECKING:
 NEEDED = ("uvicorn", "httptools", "starlette", "avro", "jsonschema", "google")
 
 
+def _topic_name(_context: click.Context, option: click.Parameter, given: str) -> str:
+    from barnabas.broker.topic_names import check_topic_name
+
+    try:
+        check_topic_name(given)
+    except ApiError as error:
+        raise click.BadParameter(error.message, param=option) from None
+    return given
+
+
 @click.command()
 @click.option("--host", metavar="HOST", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8081, show_default=True, help="Port; 0: a free port.")
 @click.option("--url", metavar="URL", help="URL to print after `ready`.  [default: from --host and --port]")
-@click.option("--topic", metavar="TOPIC", default="_schemas", show_default=True, help="Topic that stores the schemas.")
+@click.option(
+    "--topic",
+    metavar="TOPIC",
+    default="_schemas",
+    show_default=True,
+    callback=_topic_name,
+    help="Topic that stores the schemas.",
+)
 @click.option(
     "--group",
     metavar="GROUP",

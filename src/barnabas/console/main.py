@@ -11,6 +11,8 @@ from collections.abc import Mapping
 import uvicorn
 
 from barnabas.addresses import host_port
+from barnabas.client.config import AdminConfig, make_config
+from barnabas.client.security import connection_security
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.console.application import new_application
 from barnabas.console.audits import AUDITS_AT_ONCE, Audits
@@ -19,8 +21,10 @@ from barnabas.console.config import ALL_ADDRESSES, ConsoleConfig
 from barnabas.console.connections import Connection
 from barnabas.console.context import Console
 from barnabas.console.guard import Guard, allowed_hosts
+from barnabas.console.schemas import Schemas
 from barnabas.console.sessions import Sessions
 from barnabas.errors import UnavailableError
+from barnabas.net.tls import server_context
 from barnabas.stop_signals import stop_on_signals
 
 IDLE_S = 30
@@ -95,8 +99,25 @@ async def _end_old(sessions: Sessions) -> None:
         await sessions.end_old()
 
 
+def check_settings(config: ConsoleConfig) -> None:
+    """Check the settings that the console uses later, for the first page or the first user.
+
+    :raises ConfigurationError: no cluster accepts them, or a file of TLS cannot be used.
+    """
+    settings = config.settings_of("user", "password") if config.signs_in else config.settings
+    connection_security(make_config(AdminConfig, {**settings, "bootstrap.servers": config.bootstrap}, {}))
+    if config.security.tls is not None:
+        server_context(config.security.tls)
+    if config.registry is not None:
+        Schemas(config.registry, config.registry_settings)
+
+
 def run(config: ConsoleConfig) -> int:
-    """Run a console until a signal stops it; return the exit code."""
+    """Run a console until a signal stops it; return the exit code.
+
+    :raises ConfigurationError: see `check_settings`.
+    """
+    check_settings(config)
 
     async def serve_until_stopped() -> None:
         stop = asyncio.Event()
