@@ -16,10 +16,15 @@ def stop_signals() -> tuple[signal.Signals, ...]:
     SIGHUP is left out if the parent process ignores it: `nohup` keeps a process running after its terminal closes.
     """
     usual = (signal.SIGTERM, signal.SIGINT)
+    if not hasattr(signal, "SIGHUP"):  # Windows
+        return usual
     return usual if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (*usual, signal.SIGHUP)
 
 
 def stop_on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
     """Call `stop` in the event loop at each stop signal."""
     for number in stop_signals():
-        loop.add_signal_handler(number, stop)
+        try:
+            loop.add_signal_handler(number, stop)
+        except NotImplementedError:  # Windows
+            signal.signal(number, lambda _number, _frame: loop.call_soon_threadsafe(stop))

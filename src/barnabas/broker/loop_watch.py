@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import resource
 import sys
 import threading
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from typing import NamedTuple
 
 from barnabas.log_lines import LogEvent, event
 from barnabas.metrics.metric import Histogram
+from barnabas.portable import cpu_s as cpu_s_of_process
 
 STALL_S = 0.05
 """The minimum duration of a logged stall in seconds. Shorter waits of a request for other requests are normal."""
@@ -92,7 +92,7 @@ class LoopWatch:
 
     def __init__(self, now_s: Callable[[], float], cpu_s: Callable[[], float] | None = None) -> None:
         self._now_s = now_s
-        self._cpu_s = cpu_s or _cpu_s
+        self._cpu_s = cpu_s or cpu_s_of_process
         self._record = StallRecord()
         self.lags = Histogram(LAG_BOUNDS_S)
         """The callback delays in seconds, for all checks of a busy loop."""
@@ -192,11 +192,6 @@ class LoopWatch:
     def _look_on(self) -> None:
         while not self._ending.acquire(timeout=self.look_s):
             self.look(lambda: sys._current_frames().get(self._thread_id))
-
-
-def _cpu_s() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
 
 
 def is_idle(frame: FrameType | None) -> bool:

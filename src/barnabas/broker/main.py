@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import gc
 import logging
-import resource
 import sys
 from collections.abc import Iterator
 
@@ -15,6 +14,7 @@ from barnabas.addresses import host_port
 from barnabas.broker.broker import Broker
 from barnabas.broker.environment import Environment
 from barnabas.broker.settings.static import BrokerConfig
+from barnabas.portable import raise_open_files_limit
 from barnabas.security.http_settings import HttpAddress
 from barnabas.stop_signals import stop_on_signals
 
@@ -108,18 +108,16 @@ async def _run(broker: Broker, stop: asyncio.Event) -> None:
 
 
 def _raise_open_files_limit() -> None:
-    """Raise the soft limit of open files to the hard limit, because logs and connections need file descriptors."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    """Raise the limit of open files, because logs and connections need file descriptors."""
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError) as error:
-        message = "cannot raise the limit of open files from %d to %d: %s"
-        logging.getLogger(__name__).warning(message, soft, hard, error)
+        raise_open_files_limit()
+    except OSError as error:
+        logging.getLogger(__name__).warning("%s", error)
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop  # noqa: PLC0415 - uvloop is not available on every platform
     except ImportError:
-        return asyncio.new_event_loop()
+        return asyncio.SelectorEventLoop()  # Windows' default loop watches no sockets
     return uvloop.new_event_loop()

@@ -8,10 +8,10 @@ out of file descriptors. Otherwise, opening a file of an existing log could fail
 from __future__ import annotations
 
 import logging
-import resource
 import sys
 from collections.abc import Callable
 
+from barnabas import portable
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.log_lines import LogEvent, event
 
@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 
 def open_files_limit() -> int:
     """Return the maximum number of open files and sockets of the process."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+    limit = portable.open_files_limit()
+    return sys.maxsize if limit is None else limit
 
 
 class OpenFiles:

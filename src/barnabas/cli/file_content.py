@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
 from barnabas.errors import BarnabasError
+from barnabas.portable import pread
 
 MAGIC_BYTES = 16
 Identity = tuple[int, int]
@@ -111,7 +112,7 @@ def open_content(path: Path) -> Content:
     if not stat.S_ISREG(path.stat().st_mode):
         raise UnreadableFileError(f"{path}: not a regular file; pipe its lines into `barnabas produce`")
     file = path.open("rb", buffering=0)
-    kind = packed_kind(os.pread(file.fileno(), MAGIC_BYTES, 0))
+    kind = packed_kind(pread(file.fileno(), MAGIC_BYTES, 0))
     if kind in _REFUSED:
         file.close()
         raise UnreadableFileError(
@@ -131,7 +132,7 @@ class PlainContent:
         self.is_packed = False
 
     def read_at(self, position: int, count: int) -> bytes:
-        return os.pread(self._file.fileno(), count, position) if count else b""
+        return pread(self._file.fileno(), count, position) if count else b""
 
     read_some = read_at
 

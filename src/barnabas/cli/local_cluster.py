@@ -6,7 +6,6 @@ next start. A lock on `cluster.lock` keeps a second cluster out of the directory
 
 from __future__ import annotations
 
-import fcntl
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -29,6 +28,7 @@ from barnabas.coordination.zookeeper.servers import ZooKeeperServers
 from barnabas.errors import ConfigurationError, DataFolderError
 from barnabas.log_lines import LogFormat
 from barnabas.net.free_port import is_free, lasting_ports
+from barnabas.portable import try_lock
 
 REPLICAS = 3
 REPLICATION_FACTORS = "default_replication_factor", "offsets_topic_replication_factor"
@@ -236,8 +236,6 @@ def _only_cluster_in(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise DataFolderError(f"cannot use {folder} as data directory: {error.strerror}") from None
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DataFolderError(f"another cluster runs in {folder}; stop it, or choose another with --data") from None
+        if not try_lock(lock.fileno()):
+            raise DataFolderError(f"another cluster runs in {folder}; stop it, or choose another with --data")
         yield

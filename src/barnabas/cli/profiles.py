@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.errors import ConfigurationError
+from barnabas.portable import NO_SYMLINKS
 
 SUFFIX = ".toml"
 PROFILE_BYTES_MAX = 64 * 1024
@@ -154,7 +155,7 @@ def write_private_file(path: Path, text: str, *, replace: bool = False) -> None:
     new = path.with_name(f".{path.name}.new") if replace else path
     if replace:
         new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_SYMLINKS, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()

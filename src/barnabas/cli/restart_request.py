@@ -7,13 +7,13 @@ The request is `restart.json`, `{"broker": 2}`; the supervisor deletes it and re
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 from barnabas.cli.cluster_file import ClusterFile
 from barnabas.errors import BarnabasError
+from barnabas.portable import try_lock
 
 NAME = "restart.json"
 LOCK_NAME = "cluster.lock"
@@ -53,12 +53,9 @@ def runs_in(folder: Path) -> bool:
     """Return whether a cluster runs in a directory."""
     try:
         with (folder / LOCK_NAME).open("r") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+            return not try_lock(lock.fileno())
     except OSError:
         return False
-    return False
 
 
 class LocalRestart:

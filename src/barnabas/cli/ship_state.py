@@ -9,7 +9,6 @@ Invariant: only one process at a time uses a state file; a lock file next to it 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -23,6 +22,7 @@ from barnabas.cli.file_marks import FileMark
 from barnabas.cli.file_tail import Piece
 from barnabas.errors import BarnabasError
 from barnabas.model import in_file_name
+from barnabas.portable import try_lock
 
 
 class ShipStateError(BarnabasError):
@@ -61,12 +61,11 @@ class ShipState:
     def __enter__(self) -> Self:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self._file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._read()
-        except BlockingIOError:
+        if not try_lock(self._lock):
             os.close(self._lock)
-            raise ShipStateError(f"{self.path} is being shipped to this topic by another process") from None
+            raise ShipStateError(f"{self.path} is being shipped to this topic by another process")
+        try:
+            self._read()
         except ShipStateError:
             os.close(self._lock)
             raise

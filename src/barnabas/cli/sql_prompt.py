@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import readline
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +19,11 @@ from barnabas.cli.error_messages import explain
 from barnabas.cli.table_output import show_table
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError
+
+try:
+    import readline
+except ImportError:  # Windows: the prompt has no history and no completion
+    readline = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from barnabas.cli.sql_output import MakeWriter
@@ -71,8 +75,9 @@ class Prompt:
         with contextlib.suppress(BarnabasError):
             self._names = self._topics.names()
         with _history(default_history_file()), contextlib.suppress(EOFError):
-            readline.set_completer(self._complete)
-            readline.parse_and_bind("tab: complete")
+            if readline is not None:
+                readline.set_completer(self._complete)
+                readline.parse_and_bind("tab: complete")
             while True:
                 try:
                     self._take(self._read())
@@ -159,6 +164,9 @@ def default_history_file() -> Path:
 @contextlib.contextmanager
 def _history(file: Path) -> Iterator[None]:
     """Load the history on entry and store it on exit. Ignore errors of the history file."""
+    if readline is None:
+        yield
+        return
     with contextlib.suppress(OSError):
         readline.read_history_file(file)
     readline.set_history_length(HISTORY_LINES)

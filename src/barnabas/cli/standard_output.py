@@ -95,6 +95,9 @@ def ending_with_reader() -> Iterator[None]:
     A SIGPIPE to the main thread interrupts any wait inside the block, as Ctrl-C does. A SIGPIPE that a socket causes is
     ignored, as usual in Python.
     """
+    if not hasattr(signal, "SIGPIPE"):  # Windows: the command ends at its next write
+        yield
+        return
     fd = sys.stdout.fileno()
     stop_read, stop_write = os.pipe()
     main_thread = threading.get_ident()

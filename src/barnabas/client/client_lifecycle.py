@@ -302,7 +302,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop  # noqa: PLC0415  optional
     except ImportError:
-        return asyncio.new_event_loop()
+        return asyncio.SelectorEventLoop()  # Windows' default loop watches no sockets
     return uvloop.new_event_loop()
 
 

@@ -24,6 +24,7 @@ from typing import NoReturn, Protocol, cast
 
 from barnabas.errors import MalformedMessageError
 from barnabas.model import FileRegion
+from barnabas.portable import pread
 from barnabas.protocol.codec import Buffer, Chunk
 
 SIZE_BYTES = 4
@@ -228,6 +229,10 @@ additional packet would cost both ends more than the copy. Larger regions are se
 """
 
 _PIECES_PER_CALL = 64
+_PIECE_BYTES = 256 * 1024
+"""The number of bytes of a file region that are read at once on systems without sendfile."""
+_HAS_SENDFILE, _HAS_SENDMSG = hasattr(os, "sendfile"), hasattr(socket.socket, "sendmsg")
+"""Windows has neither."""
 _MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)
 """The socket flag for more data to follow, so that the kernel does not send a separate packet for this chunk."""
 
@@ -487,7 +492,12 @@ class Stream:
                 copied += chunk.length
                 chunk = self._out[number] = _content(chunk)
             pieces.append(cast(Buffer, chunk))
-        sent = self._sock.sendmsg(pieces, (), flags) if flags or len(pieces) > 1 else self._sock.send(pieces[0])
+        if len(pieces) > 1 and not _HAS_SENDMSG:
+            sent = self._sock.send(b"".join(pieces))
+        elif flags or len(pieces) > 1:
+            sent = self._sock.sendmsg(pieces, (), flags)
+        else:
+            sent = self._sock.send(pieces[0])
         if sent == sum(map(len, pieces)):
             for _ in pieces:
                 self._out.popleft()
@@ -496,7 +506,10 @@ class Stream:
         return sent
 
     def _send_region(self, region: FileRegion) -> int:
-        sent = os.sendfile(self._fd, region.file.fileno(), region.position, region.length)
+        if _HAS_SENDFILE:
+            sent = os.sendfile(self._fd, region.file.fileno(), region.position, region.length)
+        else:
+            sent = self._sock.send(_first_bytes(region))
         if sent == 0:
             raise OSError(f"the file ended {region.length} bytes before the end of the region to send")
         region.position += sent
@@ -521,8 +534,12 @@ def ignore_callback(*_: object) -> None:
     """Do nothing. Replaces the callbacks of a stream that has ended."""
 
 
+def _first_bytes(region: FileRegion) -> bytes:
+    return pread(region.file.fileno(), min(region.length, _PIECE_BYTES), region.position)
+
+
 def _content(region: FileRegion) -> bytes:
-    data = os.pread(region.file.fileno(), region.length, region.position)
+    data = pread(region.file.fileno(), region.length, region.position)
     if len(data) < region.length:
         raise OSError(f"the file ended {region.length - len(data)} bytes before the end of the region to send")
     return data

@@ -10,7 +10,6 @@ an incomplete write, OpenSSL expects the same bytes again, so the stream keeps t
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import ssl
 from collections.abc import Callable, Iterable
@@ -18,6 +17,7 @@ from typing import cast
 
 from barnabas.model import FileRegion
 from barnabas.net.stream import Stream
+from barnabas.portable import pread
 from barnabas.protocol.codec import Buffer, Chunk
 
 READ_BYTES_PER_TURN = 512 * 1024
@@ -213,7 +213,7 @@ class TlsStream(Stream):
 
     def _read_region(self, region: FileRegion) -> bytes:
         """Read the first bytes of the region at the head of the queue, and shorten or remove the region."""
-        data = os.pread(region.file.fileno(), min(region.length, REGION_BYTES), region.position)
+        data = pread(region.file.fileno(), min(region.length, REGION_BYTES), region.position)
         if not data and region.length:
             raise OSError(f"the file ended {region.length} bytes before the end of the region to send")
         region.position += len(data)

@@ -8,12 +8,10 @@ with `ENDED` and forks a new process.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import importlib
 import os
 import pickle
-import resource
 import signal
 import struct
 import sys
@@ -21,6 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from barnabas.portable import limit_memory, lower_priority
 from barnabas.registry import compatibility
 from barnabas.registry.schema_types import parsing
 from barnabas.registry.schema_types.schema import Schema, SchemaSyntaxError
@@ -122,29 +121,34 @@ def _work(cpu_s: float) -> None:
     while True:
         (length,) = LENGTH.unpack(_read(LENGTH.size))
         name, arguments = pickle.loads(_read(length))
-        signal.setitimer(signal.ITIMER_PROF, cpu_s)
-        signal.setitimer(signal.ITIMER_REAL, cpu_s * CLOCK_FACTOR)
+        _end_after(cpu_s)
         try:
             answer = (VALUE, JOBS[name](*arguments))
         except SchemaSyntaxError as error:
             answer = (INVALID, str(error))
         except Exception as error:  # noqa: BLE001 - no input may end the worker process
             answer = (INVALID, f"{type(error).__name__}: {error}")
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        _end_after(0)
         _answer(*answer)
 
 
+def _end_after(cpu_s: float) -> None:
+    """Let the kernel end this process after a time; 0 means never. On Windows, the registry ends it."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_PROF, cpu_s)
+        signal.setitimer(signal.ITIMER_REAL, cpu_s * CLOCK_FACTOR)
+
+
 def main(cpu_s: float, priority: int) -> None:
-    """Fork processes that run jobs, one after the other."""
-    os.nice(priority)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    """Fork processes that run jobs, one after the other. On Windows, this process runs them itself."""
+    lower_priority(priority)
+    limit_memory(MEMORY_BYTES_MAX)
     for kind in ("avro", "json_schema", "protobuf"):
         importlib.import_module(f"barnabas.registry.schema_types.{kind}")
     gc.freeze()
+    if not hasattr(os, "fork"):
+        _work(cpu_s)
+        return
     while True:
         child = os.fork()
         if child == 0:

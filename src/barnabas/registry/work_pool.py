@@ -18,12 +18,14 @@ from collections import OrderedDict
 from typing import Any
 
 from barnabas.registry.errors import RegistryError
-from barnabas.registry.schema_worker import ENDED, INVALID, LENGTH, framed
+from barnabas.registry.schema_worker import CLOCK_FACTOR, ENDED, INVALID, LENGTH, framed
 
 FAST_WORKERS = 2
 FAST_CPU_S = 0.1
 FAST_BYTES_MAX = 64 * 1024
 SLOW_CPU_S = 10.0
+START_S = 60.0
+"""The maximum time in seconds in which a process imports its libraries."""
 SLOW_PRIORITY = 10
 SLOW_WAITING_MAX = 16
 SLOW_REMEMBERED_MAX = 1_000
@@ -120,6 +122,8 @@ class _Worker:
 
     def __init__(self, cpu_s: float, priority: int) -> None:
         self._arguments = (str(cpu_s), str(priority))
+        # The kernel ends a job earlier, where it has timers for this.
+        self._limit_s = START_S + 2 * CLOCK_FACTOR * cpu_s
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> asyncio.subprocess.Process:
@@ -140,11 +144,12 @@ class _Worker:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            process.stdin.write(frame)
-            await process.stdin.drain()
-            (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
-            kind, value = pickle.loads(await process.stdout.readexactly(length))
-        except (OSError, asyncio.IncompleteReadError) as error:
+            async with asyncio.timeout(self._limit_s):
+                process.stdin.write(frame)
+                await process.stdin.drain()
+                (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
+                kind, value = pickle.loads(await process.stdout.readexactly(length))
+        except (OSError, asyncio.IncompleteReadError) as error:  # a TimeoutError is an OSError
             log.warning("the process that checks schemas ended; the next schema restarts it")
             await self.stop()
             raise WorkEndedError from error
@@ -165,5 +170,12 @@ class _Worker:
                 await process.wait()
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+                _kill_group(process)
             await process.wait()
+
+
+def _kill_group(process: asyncio.subprocess.Process) -> None:
+    if hasattr(os, "killpg"):
+        os.killpg(process.pid, signal.SIGKILL)
+    else:  # Windows, where the process has no child
+        process.kill()

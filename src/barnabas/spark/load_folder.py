@@ -11,7 +11,6 @@ dead load. Tasks create no directories: tasks of a dead load that still run fail
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from barnabas.portable import try_lock
 from barnabas.spark.errors import WarehouseError, is_as_before
 from barnabas.spark.library_errors import library_errors
 from barnabas.spark.object_files import file_system_of, files_below, remove_below, remove_file
@@ -48,7 +48,7 @@ class LoadFolder:
         lock_path.parent.mkdir(parents=True, exist_ok=True)
         unnamed = lock_path.with_suffix(".new")
         lock = unnamed.open("x")
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try_lock(lock.fileno())  # nobody else knows the name of the new file
         lock.write(f"process {os.getpid()}\n")
         lock.flush()
         unnamed.rename(lock_path)
@@ -199,9 +199,7 @@ def _dead_locks(folder: Path) -> Iterator[list[Path]]:
 
 
 def _take(lock: IO[str], path: Path) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not try_lock(lock.fileno()):
         return False
     # Another load may have removed the file between open and flock.
     return path.exists() and path.stat().st_ino == os.fstat(lock.fileno()).st_ino

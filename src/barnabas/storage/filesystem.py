@@ -16,7 +16,6 @@ was closed, `LogHealth` raises ClosedError.
 from __future__ import annotations
 
 import errno
-import fcntl
 import logging
 import os
 import shutil
@@ -30,6 +29,7 @@ from barnabas.errors import BarnabasError, ClosedError, StorageError
 from barnabas.log_lines import LogEvent, about, event
 from barnabas.metrics.metric import Histogram, Observations
 from barnabas.model import TopicPartition
+from barnabas.portable import BINARY, CLOSE_ON_EXEC, flush_file, flush_folder, pread, try_lock, writev
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +47,8 @@ _JOINED_BYTES = 4096
 OPEN_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 """The error numbers that mean that the process or the system has no free file descriptors."""
 
-_TO_READ = os.O_CLOEXEC | os.O_RDONLY
-_TO_WRITE = os.O_CLOEXEC | os.O_RDWR | os.O_APPEND
+_TO_READ = CLOSE_ON_EXEC | BINARY | os.O_RDONLY
+_TO_WRITE = CLOSE_ON_EXEC | BINARY | os.O_RDWR | os.O_APPEND
 _TO_CREATE = _TO_WRITE | os.O_CREAT
 
 _SMALL_BYTES = 4096
@@ -198,25 +198,25 @@ class OsFileSystem:
         return DataFile(os.open(path, flags, 0o644), path)
 
     def writev(self, file: DataFile, chunks: Sequence[Chunk]) -> int:
-        return os.writev(file.fileno(), chunks)
+        return writev(file.fileno(), chunks)
 
     def pread(self, file: DataFile, size: int, position: int) -> bytes:
-        data = os.pread(file.fileno(), size, position)
+        data = pread(file.fileno(), size, position)
         if not data or len(data) == size:
             return data
         parts = [data]
         missing = size - len(data)
-        while missing and (data := os.pread(file.fileno(), missing, position + size - missing)):
+        while missing and (data := pread(file.fileno(), missing, position + size - missing)):
             parts.append(data)
             missing -= len(data)
         return b"".join(parts)
 
     def read_all(self, file: DataFile) -> bytes:
-        data = os.pread(file.fileno(), _SMALL_BYTES, 0)
+        data = pread(file.fileno(), _SMALL_BYTES, 0)
         return data if len(data) < _SMALL_BYTES else self.pread(file, self.size_of(file), 0)
 
     def fsync(self, file: DataFile) -> None:
-        os.fsync(file.fileno())
+        flush_file(file.fileno())
 
     def truncate(self, file: DataFile, size: int) -> None:
         os.ftruncate(file.fileno(), size)
@@ -260,22 +260,13 @@ class OsFileSystem:
         return os.listdir(path)  # noqa: PTH208 - only names are needed, so `os.listdir` is enough
 
     def fsync_folder(self, path: Path) -> None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        flush_folder(path)
 
     def free_bytes(self, path: Path) -> int:
-        found = os.statvfs(path)
-        return found.f_bavail * found.f_frsize
+        return shutil.disk_usage(path).free
 
     def try_lock(self, file: DataFile) -> bool:
-        try:
-            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+        return try_lock(file.fileno())
 
 
 def _has_allocated(file: DataFile, size: int) -> bool:

@@ -13,7 +13,7 @@ from barnabas.errors import ApiError, CorruptBatchError, ErrorCode
 from barnabas.model import OffsetAndTimestamp, TimestampType
 from barnabas.records import Record, read_header, read_records
 from barnabas.records.header import CONTROL_MASK, write_crc
-from barnabas.storage import Log
+from barnabas.storage import Log, filesystem
 
 START_MS = 1_700_000_000_000
 
@@ -78,7 +78,7 @@ def test_one_writev_per_append(open_log: OpenLog, make_batch: MakeBatch, monkeyp
     log.append(make_batch(), 0)
     calls = []
     writev = os.writev
-    monkeypatch.setattr(os, "writev", lambda *args: calls.append(1) or writev(*args))
+    monkeypatch.setattr(filesystem, "writev", lambda *args: calls.append(1) or writev(*args))
     log.append(make_batch(5), 0)
     log.append(bytes(make_batch(5)), 0)
     assert len(calls) == 2

@@ -55,7 +55,7 @@ class Admin:
         self._operations = AdminOperations(self._config, self._cluster)
         self._closed = False
         # Use asyncio's own event loop: for a few requests, uvloop saves less time than its import takes.
-        self._thread = LoopThread("barnabas-admin", asyncio.new_event_loop)
+        self._thread = LoopThread("barnabas-admin", asyncio.SelectorEventLoop)
         self._thread.end_with(self, self._cluster.finish, "an Admin")
 
     # --- topics -----------------------------------------------------------------------------------------

@@ -131,6 +131,9 @@ class _OneSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]  # k
         pending = [each for each in readers if self._secure is not None and getattr(each, "pending", int)()]
         if pending:
             timeout_s = 0
+        if not hasattr(select, "poll"):  # Windows
+            can_read, can_write, failed = select.select(readers, writers, [], timeout_s)
+            return [each for each in readers if each in can_read or each in pending], can_write, failed
         poll = select.poll()
         for sockets, event in ((readers, select.POLLIN), (writers, select.POLLOUT)):
             for each in sockets:

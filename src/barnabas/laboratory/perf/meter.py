@@ -9,12 +9,12 @@ processes can be combined.
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas.clock import Clock
+from barnabas.portable import cpu_s
 
 SAMPLE_INTERVAL_S = 0.25
 CHUNK_S = 0.01
@@ -76,8 +76,7 @@ def combined(parts: Sequence[Measured]) -> Measured:
 
 def process_cpu_s() -> float:
     """Return the CPU seconds, user and system, of this process with all its threads."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+    return cpu_s()
 
 
 class Meter:

@@ -14,6 +14,7 @@ import threading
 from typing import BinaryIO
 
 from barnabas.clock import SYSTEM_CLOCK
+from barnabas.portable import lower_priority
 from barnabas.storage.cleaner.cleaner import Cleaner, IoThrottle
 from barnabas.storage.cleaner.job import LINE_BYTES_MAX, PROGRESS, decode, encode
 from barnabas.storage.cleaner.rewriting import Pace
@@ -27,8 +28,9 @@ def main() -> None:
     """Process jobs until standard input ends."""
     # A terminal also sends these signals to the broker, and the broker then closes the input of this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    os.nice(NICENESS)
+    if hasattr(signal, "SIGHUP"):  # not on Windows
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    lower_priority(NICENESS)
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read_lines, args=(sys.stdin.buffer, lines), daemon=True).start()
     responses = _Responses(sys.stdout.buffer)
