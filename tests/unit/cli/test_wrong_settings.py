@@ -18,6 +18,8 @@ REGISTRY = ("registry", "-b", NOWHERE, "--port", "0")
 CONSOLE = ("console", "-b", NOWHERE, "--port", "0")
 MIRROR = ("mirror", "--from", NOWHERE, "--to", "127.0.0.1:2", "--topics", "x")
 LOAD = ("load", "clicks", "-b", NOWHERE, "--every", "1h")
+AUDIT = ("audit", "clicks", "-b", NOWHERE, "--watch", "60")
+BROKERS = ("up", "--brokers-here", "2", "--zookeeper", NOWHERE)
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +31,7 @@ def _no_logging_is_changed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "arguments",
     [
-        *((*command, "-X", "no.such.setting=1") for command in (REGISTRY, CONSOLE, MIRROR, LOAD)),
+        *((*command, "-X", "no.such.setting=1") for command in (REGISTRY, CONSOLE, MIRROR, LOAD, AUDIT, BROKERS)),
         *(
             (*command, "-X", "security.protocol=SSL", "-X", "ssl.cafile=none")
             for command in (REGISTRY, CONSOLE, MIRROR)
@@ -49,6 +51,8 @@ def _no_logging_is_changed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         ("mirror", "--from", "nonsense:x", "--to", NOWHERE, "--topics", "x"),
         (*LOAD, "--format", "nonsense"),
         (*LOAD, "--http", "0.0.0.0:0"),
+        (*AUDIT, "--http", "0.0.0.0:0"),
+        (*BROKERS, "--config", "none.toml"),
     ],
     ids=" ".join,
 )
