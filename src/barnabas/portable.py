@@ -1,4 +1,4 @@
-"""What the operating systems do in different ways: locks, positioned reads, flushes, limits and signals of a process.
+"""Provides alternatives to system calls of Linux: locks, positioned reads, flushes, limits and priorities of a process.
 
 Linux is the system that Barnabas is developed and tested on. Each function has an alternative for systems without the
 system call that Linux has; `tests/interop/test_other_platforms.py` runs a broker and clients with the alternatives.
