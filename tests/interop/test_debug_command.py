@@ -73,7 +73,7 @@ def test_bundle_has_the_state_of_a_secured_cluster_and_no_secret(tmp_path: Path)
         path = tmp_path / "b.zip"
         arguments = ["--profile", profile, "--config", config, "--log", log, "--data", tmp_path / "data"]
         dead = free_port()
-        done = bundle(path, *arguments, "--http", f"127.0.0.1:{dead}", BARNABAS_SASL_OAUTH_TOKEN=TOKEN)
+        done = bundle(path, *arguments, "--http", dead, BARNABAS_SASL_OAUTH_TOKEN=TOKEN)
     finally:
         broker.close()
     found = read(path)

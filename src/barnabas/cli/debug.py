@@ -65,7 +65,8 @@ def debug() -> None:
 
 
 def _http_url(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    urls = tuple(each if "://" in each else f"http://{each}" for each in texts)
+    named = (f"127.0.0.1:{each}" if each.isdecimal() else each for each in texts)
+    urls = tuple(each if "://" in each else f"http://{each}" for each in named)
     for url in urls:
         try:
             parts = urlsplit(url)
@@ -73,7 +74,7 @@ def _http_url(_context: click.Context, _option: click.Parameter, texts: tuple[st
         except ValueError:
             is_url = False
         if not is_url or "@" in url:
-            raise click.BadParameter(f"{url.rpartition('@')[2]!r} is not HOST:PORT or http[s]://HOST:PORT")
+            raise click.BadParameter(f"{url.rpartition('@')[2]!r} is not [HOST:]PORT or http[s]://HOST:PORT")
     return urls
 
 
@@ -108,7 +109,7 @@ def _http_url(_context: click.Context, _option: click.Parameter, texts: tuple[st
 @click.option(
     "--http",
     "urls",
-    metavar="HOST:PORT",
+    metavar="[HOST:]PORT",
     multiple=True,
     callback=_http_url,
     help="Status pages (--http) of which to include metrics and health; repeatable.",
@@ -129,7 +130,7 @@ def bundle(
 
     \b
     barnabas debug bundle -b localhost:9092
-    barnabas debug bundle -o bundle.zip --data /var/lib/barnabas --config broker.toml --log broker.log --http :9644
+    barnabas debug bundle -o bundle.zip --data /var/lib/barnabas --config broker.toml --log broker.log --http 9644
     """
     end_on_sigterm()
     logging.basicConfig(format="barnabas: %(message)s", level=logging.ERROR)  # `missing.json` has the reasons
@@ -164,10 +165,7 @@ def bundle(
 
 
 def _broker_settings(config: str, redactor: Redactor) -> dict[str, Any]:
-    """Return the settings of a broker's file and of the environment, without secrets.
-
-    The file need not be valid for a broker.
-    """
+    """Return the settings of a broker's file without secrets. The file need not be valid for a broker."""
     from barnabas.broker.settings.loading import read_settings_file
 
     return {"file": config, "settings": redactor.settings(read_settings_file(Path(config)))}

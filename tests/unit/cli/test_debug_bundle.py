@@ -93,8 +93,8 @@ def test_bundle_of_a_cluster_contains_its_state(cluster, run, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "code", "error"),
     [
-        (["--http", "nonsense"], 2, "'http://nonsense' is not HOST:PORT"),
-        (["--http", "http://u:planted@h:1"], 2, "'h:1' is not HOST:PORT"),
+        (["--http", "nonsense"], 2, "'http://nonsense' is not [HOST:]PORT"),
+        (["--http", "http://u:planted@h:1"], 2, "'h:1' is not [HOST:]PORT"),
         (["--log", "/none"], 2, "File '/none' does not exist"),
         (["--data", "/none"], 2, "Directory '/none' does not exist"),
         (["--tail", "0"], 2, "0 is not in the range"),
