@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import console_keyboard
 from console_attacks import NAMES
 from console_checks import SLOW_MS, WAYS, Suite, new_broker, running_console
 from playwright.sync_api import expect
@@ -255,6 +256,9 @@ def secured(suite: Suite) -> None:
         sign_in_page(suite, console)
         states = {user: signed_in(suite, console, user, word) for user, word in places.passwords.items()}
         suite.show_all("admin", console.url, PAGES, **states["admin"])
+        with suite.tab(console.url, **states["admin"]) as tab:
+            for path in PAGES:
+                console_keyboard.walk(suite, tab, path)
         check_schema(suite, console, states["admin"])
         suite.show_all("bob", console.url, FEW_RIGHTS, **states["bob"])
         suite.show_all("bob", console.url, FORBIDDEN, dict.fromkeys(FORBIDDEN, 403), **states["bob"])
@@ -264,6 +268,8 @@ def secured(suite: Suite) -> None:
 
 def sign_in_page(suite: Suite, console: Any) -> None:
     """Show the page, also after a wrong password, and check that all others lead to it."""
+    with suite.tab(console.url, ignore_https_errors=True) as tab:
+        console_keyboard.walk(suite, tab, "/sign-in")
     for way in WAYS:
         with suite.tab(console.url, way, ignore_https_errors=True) as tab:
             suite.show(tab, "sign-in", "/sign-in")
