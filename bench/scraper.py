@@ -1,4 +1,4 @@
-"""Reads the metrics of a broker at a fixed rate, like Prometheus."""
+"""Reads a page of a broker or a console at a fixed rate, like Prometheus or an open browser."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from bench.processes import ClientError
 SCRAPE_TIMEOUT_S = 60.0
 
 
-def scrape(port: int) -> bytes:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=SCRAPE_TIMEOUT_S) as answer:
+def scrape(port: int, page: str = "/metrics") -> bytes:
+    """Read a page once."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{page}", timeout=SCRAPE_TIMEOUT_S) as answer:
         text: bytes = answer.read()
     return text
 
 
 class Scraper:
-    """A thread that scrapes metrics until the `with` block ends.
+    """A thread that reads a page until the `with` block ends.
 
-    :param port: the port of `barnabas up --http`.
+    :param port: the port of `barnabas up --http` or of a console.
     :ivar count: the number of successful scrapes.
     """
 
-    def __init__(self, port: int, per_s: float) -> None:
+    def __init__(self, port: int, page: str, per_s: float) -> None:
         self._port = port
+        self._page = page
         self._interval_s = 1 / per_s
         self.count = 0
         self._problem: Exception | None = None
@@ -43,12 +45,12 @@ class Scraper:
         self._ended.set()
         self._thread.join(SCRAPE_TIMEOUT_S)
         if kind is None and (self._problem is not None or not self.count):
-            raise ClientError(f"cannot scrape the metrics: {self._problem}")
+            raise ClientError(f"cannot read {self._page}: {self._problem}")
 
     def _run(self) -> None:
         try:
-            while not self._ended.wait(self._interval_s):
-                scrape(self._port)
+            while not self.count or not self._ended.wait(self._interval_s):
+                scrape(self._port, self._page)
                 self.count += 1
         except Exception as problem:  # noqa: BLE001 - `__exit__` raises it
             self._problem = problem

@@ -8,9 +8,10 @@ commits of 50 clients), `bench/partitions.py` (`partitions`, `recovery`) and `be
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,6 +39,8 @@ RECORDS_MIN = 1_000
 LATENCY_RATE = 10_000
 COMMITTING_S = 5.0
 SCRAPES_PER_S = 10.0
+PAGES_PER_S = 1.0
+"""The rate at which the figures of the overview are read. An open page reads them every 5 s, so this is five pages."""
 STALL_LIMIT_S = 30.0
 STALLS = (
     *("join-empty-protocols", "entries-metadata", "compress-expanding", "large-produce", "large-batch"),
@@ -142,11 +145,14 @@ def warm_up_of(job: Job) -> Job:
     return replace(job, records=max(RECORDS_MIN, round(job.records * WARM_UP_SHARE)), topic="warm-up")
 
 
-def loaded(workload: str, name: str, load: Load, turn_s: float, scrapes_per_s: float = 0.0) -> Experiment:
+def loaded(
+    workload: str, name: str, load: Load, turn_s: float, scrapes_per_s: float = 0.0, *, with_console: bool = False
+) -> Experiment:
     """Return the experiment that measures a load of produced records.
 
     :param scrapes_per_s: the rate at which the metrics of the checkout are scraped. The base is not scraped, because it
         may have no metrics.
+    :param with_console: True if the overview of a console is open for the broker of the checkout.
     """
     is_latency = load.job.action == "latency"
     case = Case(name, "ms", is_rate=False) if is_latency else Case(name, "records/s", is_rate=True)
@@ -162,12 +168,32 @@ def loaded(workload: str, name: str, load: Load, turn_s: float, scrapes_per_s: f
             partitions.create_topics(broker, [job.topic, first.topic], job.partitions)
             if not is_latency:  # latency jobs have their own warm-up
                 load.run(side, broker, first)
-            with Scraper(port, scrapes_per_s) if is_scraped else nullcontext():
-                outcome, used_s = load.measure(side, broker, job)
+            if is_scraped:
+                stack.enter_context(Scraper(port, "/metrics", scrapes_per_s))
+            if with_console and side.title == CHECKOUT:
+                stack.enter_context(open_console(side, broker.bootstrap))
+            outcome, used_s = load.measure(side, broker, job)
             broker.kill()  # nobody needs its data
         return {name: Measurement(outcome.latency["p50_ms"] if is_latency else outcome.records_per_s, used_s)}
 
     return Experiment(workload, name, [case], turn, turn_s, load.needs())
+
+
+@contextmanager
+def open_console(side: Side, bootstrap: str) -> Iterator[None]:
+    """Run a console with pages that show the overview, until the block ends."""
+    (port,) = lasting_ports("127.0.0.1", 1)
+    command = side.command(["console", "-b", bootstrap, "--port", str(port)])
+    console = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        assert console.stdout is not None
+        if not console.stdout.readline().startswith(b"ready "):
+            raise ClientError("the console did not start")
+        with Scraper(port, "/overview/figures", PAGES_PER_S):
+            yield
+    finally:
+        console.terminate()
+        console.communicate(timeout=TURN_LIMIT_S)
 
 
 def read(workload: str, name: str, load: Load, turn_s: float) -> Experiment:
@@ -324,8 +350,10 @@ def compaction(megabytes: int) -> Experiment:
     return Experiment("compaction", "compaction", [case], turn, 8.0)
 
 
-def one_producer(workload: str, share: float, scrapes_per_s: float = 0.0) -> Iterator[Experiment]:
-    """Return the experiments of W4, with or without metrics scrapes.
+def one_producer(
+    workload: str, share: float, scrapes_per_s: float = 0.0, *, with_console: bool = False
+) -> Iterator[Experiment]:
+    """Return the experiments of W4, with or without metrics scrapes and a console.
 
     :param share: see `experiments`.
     """
@@ -334,12 +362,13 @@ def one_producer(workload: str, share: float, scrapes_per_s: float = 0.0) -> Ite
         loads.append(("confluent", "confluent", 4_000_000, 6.0))
     for name, mode, records, turn_s in loads:
         job = Job("produce", max(RECORDS_MIN, round(records * share)))
-        yield loaded(workload, name, Load(mode, job), turn_s, scrapes_per_s)
+        yield loaded(workload, name, Load(mode, job), turn_s, scrapes_per_s, with_console=with_console)
 
 
 def only_by_name(share: float = 1.0) -> Iterator[Experiment]:
     """Yield the experiments that run only if the user names them."""
     yield from one_producer("W4:scraped", share, SCRAPES_PER_S)
+    yield from one_producer("W4:console", share, with_console=True)
     for name in SCENARIOS:
         if name not in STALLS:
             yield stall(name)

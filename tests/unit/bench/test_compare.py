@@ -141,6 +141,7 @@ def test_a_workload_or_a_case_or_a_stall_by_name_is_chosen_once() -> None:
     titles = [each.title for each in chosen(["W4:send", "W14:roll-often", "W8", "W8:arrow"])]
     assert titles == ["W4:send", "W14:roll-often", "W8:records", "W8:arrow"]
     assert {each.title for each in chosen(["W4:scraped"])} > {"W4:scraped:send", "W4:scraped:send_many"}
+    assert {each.title for each in chosen(["W4:console"])} > {"W4:console:send", "W4:console:send_many"}
 
 
 @pytest.mark.parametrize(
