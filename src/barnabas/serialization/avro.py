@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.errors import SerializationError
 from barnabas.serialization import wire_format
+from barnabas.serialization.avro_limits import VALUES_MAX, RecordLimits, check_depth
 from barnabas.serialization.extras import require_schema_package
 from barnabas.serialization.registry_client import AVRO, Schema, SchemaReference, SchemaRegistry
 from barnabas.serialization.schema_id_resolver import SchemaIdResolver
@@ -18,12 +19,47 @@ if TYPE_CHECKING:
     from barnabas.serialization.avro_batches import AvroBatches
 
 
-def parse(registry: SchemaRegistry, schema: Schema, *, for_reading: bool = False) -> Any:
+class WriterSchema:
+    """The schema of written records, which reads them within limits.
+
+    :param values_max: the maximum number of values in a record.
+    :raises SerializationError: if the text is not an Avro schema, or if its records cannot be read within the limits.
+    """
+
+    def __init__(self, registry: SchemaRegistry, schema: Schema, values_max: int = VALUES_MAX) -> None:
+        self._parsed, named = _parse(registry, schema)
+        self._limits = RecordLimits(self._parsed, named, values_max)
+        try:
+            _check_sizes(self._parsed, named)
+        except RecursionError:
+            raise SerializationError("the schema is nested too deep") from None
+        self._read = require_schema_package("fastavro").schemaless_reader
+
+    def read(self, data: bytes, reader: Any = None) -> Any:
+        """Return a record without its header.
+
+        :param reader: the parsed schema of the reader; None for this schema.
+        :raises SerializationError: if the bytes are not a valid record.
+        """
+        self._limits.check(data, wire_format.HEADER_BYTES)
+        stream = io.BytesIO(data)
+        stream.seek(wire_format.HEADER_BYTES)
+        try:
+            return self._read(stream, self._parsed, reader)
+        except Exception as error:  # fastavro does not document the exceptions that it raises
+            raise SerializationError(f"invalid record: {error!r}") from error
+
+
+def parse(registry: SchemaRegistry, schema: Schema) -> Any:
     """Parse a schema and its references with fastavro, and return the parsed schema.
 
-    :param for_reading: True to reject arrays whose items have an empty encoding.
-    :raises SerializationError: if the text is not an Avro schema, or if the schema is rejected.
+    :raises SerializationError: if the text is not an Avro schema.
     """
+    return _parse(registry, schema)[0]
+
+
+def _parse(registry: SchemaRegistry, schema: Schema) -> tuple[Any, dict[str, Any]]:
+    """Return a parsed schema, and its named types by their full names."""
     fastavro = require_schema_package("fastavro")
     if schema.kind != AVRO:
         raise SerializationError(f"the schema is of type {schema.kind}, not AVRO")
@@ -38,15 +74,18 @@ def parse(registry: SchemaRegistry, schema: Schema, *, for_reading: bool = False
         ValueError,
         KeyError,
         TypeError,
+        RecursionError,
     ) as error:
         raise SerializationError(f"invalid Avro schema: {error!r}") from error
-    if for_reading:
-        _check_sizes(parsed, known)
-    return parsed
+    return parsed, known
 
 
 def _decoded(text: str) -> Any:
-    return json.loads(text) if text.lstrip()[:1] in ("{", "[", '"') else text.strip()
+    if text.lstrip()[:1] not in ("{", "[", '"'):
+        return text.strip()
+    schema = json.loads(text)
+    check_depth(schema)
+    return schema
 
 
 def type_name(parsed: Any) -> str:
@@ -73,29 +112,30 @@ def _check_sizes(parsed: Any, named: dict[str, Any]) -> None:
             inner = [kind[part] for part in ("type", "items", "values") if part in kind]
             inner += [field["type"] for field in kind.get("fields", ())]
         waiting += [each for each in inner if isinstance(each, (dict, list)) and id(each) not in known]
+    empty: dict[str, bool] = {}
     for kind in seen:
-        if (
-            isinstance(kind, dict)
-            and kind.get("type") == "array"
-            and _takes_no_bytes(kind["items"], named, frozenset())
-        ):
+        if isinstance(kind, dict) and kind.get("type") == "array" and _takes_no_bytes(kind["items"], named, empty):
             raise SerializationError("cannot decode arrays whose items take no bytes: ten bytes could claim 2^60 items")
 
 
-def _takes_no_bytes(kind: Any, named: dict[str, Any], within: frozenset[str]) -> bool:
-    """Return whether the encoding of a type's values is always empty."""
+def _takes_no_bytes(kind: Any, named: dict[str, Any], known: dict[str, bool]) -> bool:
+    """Return whether the encoding of a type's values is always empty.
+
+    :param known: the results for named types, which this function adds. A record within itself is not empty.
+    """
     if isinstance(kind, str):
         if kind not in named:
             return kind == "null"
-        return kind not in within and _takes_no_bytes(named[kind], named, within | {kind})
+        return known[kind] if kind in known else _takes_no_bytes(named[kind], named, known)
     if not isinstance(kind, dict):
         return False  # a union is never empty, because Avro writes the branch index
     if kind["type"] in ("record", "error"):
-        within |= {kind["name"]}
-        return all(_takes_no_bytes(field["type"], named, within) for field in kind["fields"])
+        known[kind["name"]] = False
+        known[kind["name"]] = all(_takes_no_bytes(field["type"], named, known) for field in kind["fields"])
+        return known[kind["name"]]
     if kind["type"] == "fixed":
         return bool(kind["size"] == 0)
-    return _takes_no_bytes(kind["type"], named, within)
+    return _takes_no_bytes(kind["type"], named, known)
 
 
 class AvroSerializer:
@@ -184,13 +224,13 @@ class AvroDeserializer:
         references: tuple[SchemaReference, ...] = (),
         from_dict: Callable[[Any], Any] | None = None,
     ) -> None:
-        self._read = require_schema_package("fastavro").schemaless_reader
+        require_schema_package("fastavro")
         self.registry = registry
         self._from_dict = from_dict
         text = schema if schema is None or isinstance(schema, str) else json.dumps(schema)
         self.schema = None if text is None else Schema(text, AVRO, references)
         self._reader = None if self.schema is None else parse(registry, self.schema)
-        self._writers: dict[int, Any] = {}
+        self._writers: dict[int, WriterSchema] = {}
 
     def deserialize(self, data: bytes, topic: str = "", is_key: bool = False) -> Any:
         """Return the decoded record.
@@ -202,12 +242,9 @@ class AvroDeserializer:
         schema_id = wire_format.schema_id(data)
         writer = self._writers.get(schema_id)
         if writer is None:
-            schema = self.registry.schema(schema_id)
-            writer = self._writers[schema_id] = parse(self.registry, schema, for_reading=True)
-        stream = io.BytesIO(data)
-        stream.seek(wire_format.HEADER_BYTES)
+            writer = self._writers[schema_id] = WriterSchema(self.registry, self.registry.schema(schema_id))
         try:
-            found = self._read(stream, writer, self._reader)
-        except Exception as error:  # fastavro does not document the exceptions that it raises
-            raise SerializationError(f"invalid record of schema {schema_id}: {error!r}") from error
+            found = writer.read(data, self._reader)
+        except SerializationError as error:
+            raise SerializationError(f"schema {schema_id}: {error}") from error
         return self._from_dict(found) if self._from_dict else found
