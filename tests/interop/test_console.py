@@ -264,12 +264,12 @@ def test_new_records_are_streamed(console: Console, broker: BrokerProcess) -> No
         assert response.headers["content-type"].startswith("text/event-stream")
         response.readline()  # the first event tells that the page follows the topic
         producer.send("views.of.pages", b"<live>").result()
-        found: list[dict[str, str]] = []
+        found: list[dict[str, dict[str, str]]] = []
         while not found:
             line = response.readline().decode()
             if line.startswith("data: "):
                 found = json.loads(line[6:])["records"]
-    assert found[0]["value"] == "<live>"
+    assert found[0]["value"] == {"text": "<live>"}
 
 
 def test_users_sign_in_and_out(tmp_path: Path) -> None:

@@ -20,9 +20,12 @@ def registry_of(*schemas: Schema | dict[str, Any]) -> SchemaRegistry:
     def answer(
         url: str, _method: str, _body: bytes | None, _headers: Mapping[str, str], _timeout_s: float
     ) -> tuple[int, bytes, Mapping[str, str]]:
-        number = int(url.partition("?")[0].rpartition("/")[2])
+        path = url.partition("?")[0]
+        number = int(path.removesuffix("/versions").rpartition("/")[2])
         if not 1 <= number <= len(known):
             return 404, b'{"error_code":40403,"message":"Schema not found"}', {}
+        if path.endswith("/versions"):
+            return 200, json.dumps([{"subject": f"subject-{number}", "version": 1}]).encode(), {}
         return 200, json.dumps(known[number - 1].as_json()).encode(), {}
 
     return SchemaRegistry("http://registry", transport=answer)

@@ -13,8 +13,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Thread
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 from barnabas.audit.balance import Balance
 from barnabas.audit.identities import Producer
@@ -26,6 +25,7 @@ from barnabas.client.audit.neighbours import Neighbours, neighbours_of
 from barnabas.client.audit.topic_audit import TableSide, audit_topic
 from barnabas.clock import Clock
 from barnabas.console.cached import Cached
+from barnabas.console.threads import on_thread
 from barnabas.errors import BarnabasError, UnavailableError
 from barnabas.model import TopicPartition
 
@@ -44,8 +44,6 @@ REPORTED_S_MAX = 0.1
 SEARCH_S_MAX = 10.0
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class LoadedTopic(Protocol):
@@ -271,7 +269,7 @@ class Audits:
             return found
 
         async with self._turns:
-            return await _on_thread(search, "console-search")
+            return await on_thread(search, "console-search")
 
     async def close(self) -> None:
         """End the running audits."""
@@ -298,7 +296,7 @@ class Audits:
         async with self._turns:
             began_s = self._clock.monotonic()
             try:
-                audit.result = await _on_thread(lambda: self._audit(audit), f"console-audit-{audit.topic}")
+                audit.result = await on_thread(lambda: self._audit(audit), f"console-audit-{audit.topic}")
                 audit.problem = ""
             except BarnabasError as error:
                 audit.problem = str(error)
@@ -317,7 +315,7 @@ class Audits:
                 events = read_events_of(self._settings, admin, topics)
             return frozenset(name for name, found in events.items() if found)
 
-        return await _on_thread(read, "console-reports")
+        return await on_thread(read, "console-reports")
 
     # -- on a thread -----------------------------------------------------------------------------------------------
 
@@ -371,32 +369,6 @@ class Audits:
                 raise _ClosedError("the session has ended")
 
         return audit_topic(self._settings, admin, audit.topic, table_side=side, progress=progress, memory=audit.memory)
-
-
-async def _on_thread(work: Callable[[], T], name: str) -> T:
-    """Run a function on a daemon thread, which does not keep the console from ending."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: Any, error: Exception | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
-
-    def run() -> None:
-        result, error = None, None
-        try:
-            result = work()
-        except Exception as raised:  # noqa: BLE001 - the caller of the thread gets it
-            error = raised
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(settle, result, error)
-
-    Thread(target=run, name=name, daemon=True).start()
-    return await future
 
 
 NewAudits = Callable[[Mapping[str, str]], Audits]

@@ -15,9 +15,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 
+from barnabas.clock import SYSTEM_CLOCK
 from barnabas.console.cluster_view import text_of
 from barnabas.console.config import ConsoleConfig
 from barnabas.console.formats import FILTERS
+from barnabas.console.record_decoding import RecordDecoding
 from barnabas.console.record_text import visible
 from barnabas.console.schemas import Schemas
 from barnabas.console.sessions import SESSION_S_MAX, Session, Sessions
@@ -85,6 +87,11 @@ class Context:
 
     def json(self, value: Any) -> Response:
         return JSONResponse(value)
+
+    @property
+    def decoding(self) -> RecordDecoding | None:
+        """The decoder of records with schemas; None without a registry."""
+        return None if self.session.schemas is None else self.session.schemas.decoding
 
     @property
     def schemas(self) -> Schemas:
@@ -165,7 +172,7 @@ class Console:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters.update(FILTERS)
+        self._templates.filters.update({**FILTERS, "visible": visible})
 
     def render(self, template: str, status: int = 200, session: Session | None = None, **values: Any) -> Response:
         """Return a page."""
@@ -202,7 +209,7 @@ class Console:
         """Return the registry as a user sees it; None without a registry."""
         if self.config.registry is None:
             return None
-        return Schemas(self.config.registry, {**self.config.registry_settings, **login})
+        return Schemas(self.config.registry, {**self.config.registry_settings, **login}, SYSTEM_CLOCK)
 
     async def fields_of(self, request: Request) -> dict[str, str]:
         """Return the fields of a form.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -11,13 +12,17 @@ from typing import Any
 from barnabas.client.consumer.async_consumer import AsyncConsumer
 from barnabas.clock import Clock
 from barnabas.console.cluster_view import ClusterView
-from barnabas.console.record_text import at_path
+from barnabas.console.record_decoding import RecordDecoding
+from barnabas.console.record_text import at_path, equals_text, json_of
 from barnabas.model import TopicPartition
 
 RECORDS_MAX = 500
 SCANNED_MAX = 200_000
 """The maximum number of records that one search reads."""
 SEARCH_S_MAX = 5.0
+PROBLEMS_MAX = 100
+PROBLEMS_SHOWN_MAX = 5
+_OTHERS = "other reasons"
 POLL_S = 0.5
 POLLED_MAX = 2_000
 SMALL_FETCH_BYTES = 64 * 1024
@@ -40,16 +45,18 @@ class Filter:
     equals: str = ""
 
     def matches(self, record: Any) -> bool:
-        """Return whether a record meets all conditions."""
+        """Return whether a record meets the conditions on its bytes."""
         if self.key and self.key.encode() not in (record.key or b""):
             return False
         if self.value and self.value.encode() not in (record.value or b""):
             return False
-        if self.header and not any(
+        return not self.header or any(
             self.header in name or self.header.encode() in (value or b"") for name, value in record.headers
-        ):
-            return False
-        return not self.path or str(at_path(record.value, self.path)) == self.equals
+        )
+
+    def matches_value(self, value: Any) -> bool:
+        """Return whether a value, JSON or decoded, meets the condition on its path."""
+        return not self.path or equals_text(at_path(value, self.path), self.equals)
 
     @property
     def is_empty(self) -> bool:
@@ -62,11 +69,13 @@ class Found:
 
     :ivar scanned: the number of records that the search has read.
     :ivar is_complete: False if the search ended early, because of a limit.
+    :ivar problems: the most frequent reasons why values were not decoded for the filter, with their numbers.
     """
 
     records: Sequence[Any]
     scanned: int
     is_complete: bool
+    problems: Sequence[tuple[str, int]]
 
 
 class _Kept:
@@ -106,15 +115,18 @@ async def search(
     clock: Clock,
     *,
     newest_first: bool,
+    decoding: RecordDecoding | None = None,
 ) -> Found:
     """Read records from `starts` up to `ends`, and return those that match.
 
+    :param decoding: decodes values for the filter; None without a registry.
     :param limit: the maximum number of records. With `newest_first`, the newest of all that match.
     """
     left = {where for where, start in starts.items() if start < ends[where]}
     kept = _Kept(limit, newest=newest_first)
     matched = dict.fromkeys(left, 0)
     scanned = 0
+    problems: Counter[str] = Counter()
     until_s = clock.monotonic() + SEARCH_S_MAX
     fetched = {} if not wanted.is_empty else {"max_partition_fetch_bytes": SMALL_FETCH_BYTES}
     async with reader(view, auto_offset_reset="earliest", **fetched) as consumer:
@@ -123,16 +135,39 @@ async def search(
             for where in left:
                 consumer.seek(where, starts[where])
         while left and scanned < SCANNED_MAX and clock.monotonic() < until_s:
-            for record in await view.within(consumer.poll(max_records=POLLED_MAX, timeout_s=POLL_S)):
-                where = TopicPartition(record.topic, record.partition)
-                if starts[where] <= record.offset < ends[where]:
-                    scanned += 1
-                    if wanted.matches(record):
-                        kept.add(record)
-                        matched[where] += 1
+            polled = await view.within(consumer.poll(max_records=POLLED_MAX, timeout_s=POLL_S))
+            asked = [each for each in polled if _is_within(each, starts, ends)]
+            scanned += len(asked)
+            for record in await _matching(asked, wanted, decoding, problems):
+                kept.add(record)
+                matched[TopicPartition(record.topic, record.partition)] += 1
             for where in list(left):
                 has_enough = not newest_first and matched[where] >= limit
                 if has_enough or await consumer.position(where) >= ends[where]:
                     left.discard(where)
                     consumer.pause(where)
-    return Found(kept.records(), scanned, is_complete=not left)
+    return Found(kept.records(), scanned, not left, problems.most_common(PROBLEMS_SHOWN_MAX))
+
+
+def _is_within(record: Any, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
+    where, offset = TopicPartition(record.topic, record.partition), int(record.offset)
+    return starts[where] <= offset < ends[where]
+
+
+async def _matching(
+    records: Sequence[Any], wanted: Filter, decoding: RecordDecoding | None, problems: Counter[str]
+) -> list[Any]:
+    """Return the records that match. Add the reasons why values were not decoded to `problems`."""
+    found = [each for each in records if wanted.matches(each)]
+    if not wanted.path:
+        return found
+    values = [each.value for each in found]
+    decoded = [None] * len(found) if decoding is None else await decoding.decode(values)
+    for each in decoded:
+        if each is not None and each.problem:
+            problems[each.problem if len(problems) < PROBLEMS_MAX or each.problem in problems else _OTHERS] += 1
+    return [
+        record
+        for record, each in zip(found, decoded, strict=True)
+        if wanted.matches_value(json_of(record.value) if each is None else each.value)
+    ]

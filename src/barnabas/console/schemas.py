@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from barnabas.serialization.registry_client import Schema, SchemaRegistry
+from barnabas.clock import Clock
+from barnabas.console.record_decoding import WAIT_S, RecordDecoding
+from barnabas.serialization.registry_client import Schema, registry_of
 from barnabas.serialization.registry_settings import RegistrySettings
 
 T = TypeVar("T")
@@ -19,22 +21,14 @@ class Schemas:
     """Asks a registry.
 
     :param options: the settings of the registry's client, such as `username`.
+    :ivar decoding: decodes records with the registry's schemas.
     """
 
-    def __init__(self, url: str, options: Mapping[str, str]) -> None:
+    def __init__(self, url: str, options: Mapping[str, str], clock: Clock) -> None:
         settings = RegistrySettings.of(url, options)
-        self._registry = SchemaRegistry(
-            settings.url,
-            username=settings.username,
-            password=settings.password,
-            token=settings.token,
-            ssl_cafile=settings.ssl_cafile,
-            ssl_certfile=settings.ssl_certfile,
-            ssl_keyfile=settings.ssl_keyfile,
-            ssl_password=settings.ssl_password,
-            timeout_s=TIMEOUT_S,
-        )
+        self._registry = registry_of(settings, TIMEOUT_S)
         self._turns = asyncio.Semaphore(CALLS_AT_ONCE)
+        self.decoding = RecordDecoding(lambda: registry_of(settings, WAIT_S), clock)
 
     async def subjects(self) -> list[str]:
         """Return the names of all subjects."""

@@ -109,6 +109,14 @@ def message_class(registry: SchemaRegistry, schema_id: int, indexes: tuple[int, 
         message.
     :raises SerializationError: if the schema is not a Protobuf schema, or if it has no such message type.
     """
+    return class_in_file(schema_file(registry, schema_id), schema_id, indexes)
+
+
+def schema_file(registry: SchemaRegistry, schema_id: int) -> Any:
+    """Return the descriptor of the file that a schema in the registry consists of.
+
+    :raises SerializationError: if the schema is not a Protobuf schema.
+    """
     pool = require_schema_package("google.protobuf.descriptor_pool").DescriptorPool()
     schema = registry.schema(schema_id, form="serialized")
     if schema.kind != PROTOBUF:
@@ -118,12 +126,19 @@ def message_class(registry: SchemaRegistry, schema_id: int, indexes: tuple[int, 
     try:
         for name, text in files:
             _add(pool, name, base64.b64decode(text), known)
-        file = pool.FindFileByName(files[-1][0])
+        return pool.FindFileByName(files[-1][0])
+    except (TypeError, ValueError, KeyError) as error:
+        raise SerializationError(f"schema {schema_id} is no Protobuf file: {error!r}") from error
+
+
+def class_in_file(file: Any, schema_id: int, indexes: tuple[int, ...]) -> Any:
+    """Create a class for one message type of a file; see `message_class`."""
+    try:
         descriptor = list(file.message_types_by_name.values())[indexes[0]]
         for index in indexes[1:]:
             descriptor = descriptor.nested_types[index]
-    except (TypeError, ValueError, KeyError, IndexError) as error:
-        raise SerializationError(f"schema {schema_id} has no message at {list(indexes)}: {error!r}") from error
+    except IndexError as error:
+        raise SerializationError(f"schema {schema_id} has no message at {list(indexes)}") from error
     return require_schema_package("google.protobuf.message_factory").GetMessageClass(descriptor)
 
 

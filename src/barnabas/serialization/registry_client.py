@@ -32,6 +32,7 @@ REMEMBERED_MAX = 10_000
 LATEST_S = 60.0
 NO_SUCH_SCHEMA = 40403
 DEPENDENCIES_MAX = 1_000
+DEPENDENCIES_CHARACTERS_MAX = 64 * 1024 * 1024
 SHOWN_LETTERS_MAX = 200
 
 T = TypeVar("T")
@@ -182,6 +183,14 @@ class SchemaRegistry:
 
         return self._homes.get((subject, schema_id), ask)
 
+    def versions_with(self, schema_id: int) -> list[tuple[str, int]]:
+        """Return the subjects that have the schema with an id, with the version numbers."""
+
+        def read(answer: Any) -> list[tuple[str, int]]:
+            return sorted((str(each["subject"]), int(each["version"])) for each in answer)
+
+        return self._ask(read, "GET", f"/schemas/ids/{schema_id}/versions")
+
     def latest(self, subject: str) -> tuple[int, Schema]:
         """Return the id and the schema of the latest version of a subject. The result is at most 60 s old."""
 
@@ -220,8 +229,10 @@ class SchemaRegistry:
         follows the schemas that it refers to.
         """
         found: dict[tuple[str, int], tuple[str, str]] = {}
+        characters = 0
 
         def visit(references: Sequence[SchemaReference], trail: tuple[tuple[str, int], ...]) -> None:
+            nonlocal characters
             for reference in references:
                 home = (reference.subject, reference.version)
                 if home in found or home in trail:
@@ -229,6 +240,11 @@ class SchemaRegistry:
                 if len(trail) + len(found) > DEPENDENCIES_MAX:
                     raise SchemaRegistryError(0, f"the schema refers to more than {DEPENDENCIES_MAX} other schemas")
                 _, needed = self.version(*home, form=form)
+                characters += len(needed.text)
+                if characters > DEPENDENCIES_CHARACTERS_MAX:
+                    raise SchemaRegistryError(
+                        0, f"the referenced schemas have more than {DEPENDENCIES_CHARACTERS_MAX} characters"
+                    )
                 visit(needed.references, (*trail, home))
                 found[home] = (reference.name, needed.text)
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
+from decimal import Decimal
 
 import pytest
 
+from barnabas.console.record_decoding import Decoded
 from barnabas.console.record_text import (
     SHOWN_CHARACTERS_MAX,
     TREE_BYTES_MAX,
@@ -13,6 +16,8 @@ from barnabas.console.record_text import (
     TREE_NODES_MAX,
     Branch,
     at_path,
+    equals_text,
+    json_of,
     shown,
     tree_of,
     visible,
@@ -93,12 +98,60 @@ def test_trees_are_bounded() -> None:
     ids=["list", "object", "missing", "beyond", "no-number", "empty"],
 )
 def test_values_at_paths(path: str, value: object) -> None:
-    assert at_path(b'{"user": {"ids": [7, 8]}}', path) == value
+    assert at_path({"user": {"ids": [7, 8]}}, path) == value
 
 
 def test_paths_into_other_data_find_nothing() -> None:
     for data in (None, b"", b"no json", b"\xff", b"[" * 100_000):
-        assert at_path(data, "a.b") is None
+        assert at_path(json_of(data), "a.b") is None
+
+
+DECODED = {
+    "at": datetime(2026, 11, 28, tzinfo=UTC),
+    "price": Decimal("1.50"),
+    "photo": b"\xff\xd8",
+    "tags": {"<b>": None},
+}
+
+
+def test_decoded_value_has_a_tree_and_the_text_of_json() -> None:
+    found = shown(b"\0\0\0\0\x01...", Decoded(1, DECODED))
+    expected = '{"at": "2026-11-28T00:00:00+00:00", "price": "1.50", "photo": "0xffd8", "tags": {"<b>": null}}'
+    assert (found.text, found.is_cut, found.size) == (expected, False, 8)
+    assert found.tree is not None
+    assert [(each.name, each.text) for each in found.tree.children][1:] == [
+        ("price", '"1.50"'), ("photo", '"0xffd8"'), ("tags", "{1}"),
+    ]  # fmt: skip
+
+
+def test_text_of_a_large_decoded_value_is_cut() -> None:
+    found = shown(b"x", Decoded(1, ["\u202e" * 10] * 100_000))
+    assert (len(found.text), found.is_cut) == (SHOWN_CHARACTERS_MAX, True)
+    nested: list[object] = []
+    for _ in range(5_000):
+        nested = [nested]
+    assert shown(b"x", Decoded(1, nested)).is_cut
+
+
+def test_value_that_is_not_decoded_is_shown_as_bytes() -> None:
+    found = shown(b"\0\0\0\0\x01a", Decoded(1, problem="no schema"))
+    assert (found.text, found.tree) == ("\\x00\\x00\\x00\\x00\\x01a", None)
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "expected"),
+    [
+        (DECODED["price"], "1.50", True),
+        (DECODED["at"], "2026-11-28T00:00:00+00:00", True),
+        (False, "false", True),
+        ([7], "[7]", True),
+        (7, "8", False),
+        (None, "None", False),
+    ],
+    ids=["decimal", "time", "boolean", "list", "other", "none"],
+)
+def test_values_equal_their_texts(value: object, text: str, expected: bool) -> None:
+    assert equals_text(value, text) is expected
 
 
 def test_ascii_text_is_returned_unchanged() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -19,8 +19,9 @@ from barnabas.console.cluster_view import text_of
 from barnabas.console.context import ENDED, LIVE_PAGES_MAX, Context
 from barnabas.console.formats import time_of
 from barnabas.console.pages.fields import time_in_ms, whole_number
+from barnabas.console.record_decoding import Decoded
 from barnabas.console.record_search import RECORDS_MAX, Filter, reader, search
-from barnabas.console.record_text import shown, visible
+from barnabas.console.record_text import Branch, Shown, shown, visible
 from barnabas.errors import BarnabasError
 from barnabas.model import TopicPartition
 
@@ -48,8 +49,14 @@ async def records(context: Context) -> Response:
     wanted = Filter(fields["key"], fields["value"], fields["header"], fields["path"], fields["equals"])
     newest_first = fields["from"] == FROM_END
     starts = await _starts(context, fields, begins, ends, limit, is_filtered=not wanted.is_empty)
-    found = await search(context.view, starts, ends, wanted, limit, SYSTEM_CLOCK, newest_first=newest_first)
-    rows = [(record, shown(record.key, characters_max=200), shown(record.value)) for record in found.records]
+    found = await search(
+        context.view, starts, ends, wanted, limit, SYSTEM_CLOCK,
+        newest_first=newest_first, decoding=context.decoding,
+    )  # fmt: skip
+    rows = [
+        (record, shown(record.key, key, characters_max=200), shown(record.value, value))
+        for record, key, value in await _decoded(context, found.records)
+    ]
     return context.page(
         "_records.html" if context.is_partial else "records.html",
         title=f"Records of {topic}",
@@ -61,20 +68,23 @@ async def records(context: Context) -> Response:
         fields=fields,
         limit=limit,
         command=_command(context, topic, fields, limit),
+        schema_link=schema_link,
     )
 
 
 async def record(context: Context) -> Response:
     """Show one record in full."""
     one = await _one(context)
+    ((_record, key, value),) = await _decoded(context, [one])
     headers = [(visible(name), shown(value)) for name, value in one.headers]
     return context.page(
         "record.html",
         title=f"{one.topic}-{one.partition} at {one.offset}",
         record=one,
-        key=shown(one.key, characters_max=WHOLE_CHARACTERS_MAX),
-        value=shown(one.value, characters_max=WHOLE_CHARACTERS_MAX),
+        key=shown(one.key, key, characters_max=WHOLE_CHARACTERS_MAX),
+        value=shown(one.value, value, characters_max=WHOLE_CHARACTERS_MAX),
         headers=headers,
+        schema_link=schema_link,
         query=urlencode({"topic": one.topic, "partition": one.partition, "offset": one.offset}),
     )
 
@@ -131,7 +141,8 @@ async def _events(context: Context, places: list[TopicPartition]) -> AsyncIterat
                 while not context.has_ended:
                     polled = await consumer.poll(max_records=500, timeout_s=1.0)
                     shown_records = polled[-LIVE_RECORDS_PER_S:]
-                    yield _event([_line(each) for each in shown_records], len(polled) - len(shown_records))
+                    lines = [_line(*each) for each in await _decoded(context, shown_records)]
+                    yield _event(lines, len(polled) - len(shown_records))
                     await asyncio.sleep(1.0 if polled else 0.0)
                     await context.view.cluster()  # the consumer waits for a broker without an error
         except (BarnabasError, TimeoutError) as error:
@@ -145,18 +156,54 @@ def _problem(text: str) -> str:
     return f"event: problem\ndata: {json.dumps(text)}\n\n"
 
 
-def _event(lines: list[dict[str, str]], skipped: int) -> str:
+def _event(lines: list[dict[str, Any]], skipped: int) -> str:
     return f"data: {json.dumps({'records': lines, 'skipped': skipped})}\n\n"
 
 
-def _line(record: Any) -> dict[str, str]:
+async def _decoded(context: Context, records: Sequence[Any]) -> list[tuple[Any, Decoded | None, Decoded | None]]:
+    """Return each record with its decoded key and its decoded value."""
+    if context.decoding is None or not records:
+        return [(record, None, None) for record in records]
+    found = await context.decoding.decode([*(each.key for each in records), *(each.value for each in records)])
+    return list(zip(records, found[: len(records)], found[len(records) :], strict=True))
+
+
+def _line(record: Any, key: Decoded | None, value: Decoded | None) -> dict[str, Any]:
     return {
         "where": f"{record.partition}:{record.offset}",
         "time": time_of(record.timestamp_ms),
-        "key": shown(record.key, characters_max=100).text,
-        "value": shown(record.value, characters_max=LIVE_CHARACTERS_MAX).text,
+        "key": _part(record.topic, "key", shown(record.key, key, characters_max=100)),
+        "value": _part(record.topic, "value", shown(record.value, value, characters_max=LIVE_CHARACTERS_MAX)),
         "link": "/record?" + urlencode({"topic": record.topic, "partition": record.partition, "offset": record.offset}),
     }
+
+
+def _part(topic: str, part: str, found: Shown) -> dict[str, Any]:
+    """Return a key or a value for the script of a live page."""
+    line: dict[str, Any] = {"text": found.text}
+    if found.decoded is not None:
+        line["schema"], line["schemaLink"] = schema_link(found.decoded, topic, part)
+        line["problem"] = visible(found.decoded.problem)
+    if found.tree is not None:
+        line["tree"] = _nested(found.tree)
+    return line
+
+
+def _nested(branch: Branch) -> list[Any]:
+    return [branch.name, branch.text, [_nested(each) for each in branch.children]]
+
+
+def schema_link(decoded: Decoded, topic: str, part: str) -> tuple[str, str]:
+    """Return the name of a schema, and its page; an empty text if the page is not known.
+
+    :param part: `key` or `value`.
+    """
+    home = None if decoded.schema is None else decoded.schema.home(topic, part)
+    if home is None:
+        return f"schema {decoded.schema_id}", ""
+    subject, version = home
+    link = "/schema?" + urlencode({"name": subject, "version": version})
+    return f"{subject} version {version}, schema {decoded.schema_id}", link
 
 
 async def _places(context: Context, topic: str, partition: str) -> list[TopicPartition]:

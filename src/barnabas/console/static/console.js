@@ -128,6 +128,49 @@ const trouble = {
   const ROWS_MAX = 200;
   const RETRY_MS = 3000;
 
+  function treeOf([name, text, children]) {
+    const label = document.createElement("span");
+    label.textContent = name ? `${name}${children.length ? "" : ":"} ${text}` : text;
+    if (!children.length) return label;
+    const node = document.createElement("details");
+    const summary = document.createElement("summary");
+    summary.append(label);
+    const list = document.createElement("ul");
+    for (const child of children) {
+      const item = document.createElement("li");
+      item.append(treeOf(child));
+      list.append(item);
+    }
+    node.append(summary, list);
+    return node;
+  }
+
+  function schemaOf(part) {
+    const place = document.createElement("div");
+    place.className = "schema";
+    const name = document.createElement(part.schemaLink ? "a" : "span");
+    if (part.schemaLink) name.href = part.schemaLink;
+    name.textContent = part.schema;
+    place.append(name, part.problem ? `: ${part.problem}` : "");
+    return place;
+  }
+
+  function cellOf(part) {
+    const cell = document.createElement("td");
+    const content = document.createElement("bdi");
+    content.className = "data";
+    content.textContent = part.text;
+    cell.append(content);
+    if (part.tree && part.tree[2].length) {
+      const tree = treeOf(part.tree);
+      tree.className = "data";
+      tree.firstElementChild.replaceChildren(content);
+      cell.append(tree);
+    }
+    if (part.schema) cell.append(schemaOf(part));
+    return cell;
+  }
+
   function rowOf(record) {
     const row = document.createElement("tr");
     const link = document.createElement("a");
@@ -136,14 +179,7 @@ const trouble = {
     const place = document.createElement("td");
     place.append(link);
     row.append(place);
-    for (const text of [record.time, record.key, record.value]) {
-      const cell = document.createElement("td");
-      const content = document.createElement("bdi");
-      content.className = "data";
-      content.textContent = text;
-      cell.append(content);
-      row.append(cell);
-    }
+    row.append(cellOf({ text: record.time }), cellOf(record.key), cellOf(record.value));
     return row;
   }
 
