@@ -112,8 +112,10 @@ def test_topics_without_reports_are_listed_apart(console: Console) -> None:
             "topic": TOPIC, "partition": 0, "producer": 99, "epoch": 0, "first": 0, "count": 10**17,
         }), 200),
         ("/completeness/topic?topic=clicks&from=999999999999999999&until=0", 200),
+        ("/table?topic=clicks", 404),
+        ("/table/files?topic=absent&snapshot=1", 404),
     ],
-    ids=range(7),
+    ids=range(9),
 )  # fmt: skip
 def test_wrong_input_is_answered_in_words(console: Console, path: str, status: int) -> None:
     found, text, _ = console.get(path)

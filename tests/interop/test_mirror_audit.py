@@ -105,6 +105,15 @@ def test_account_of_mirrors_that_are_killed_is_that_of_one_that_was_not(pair: Pa
     assert "mirrored: 3 complete" in strip
     assert "stored: 3 complete" in strip
     assert "produced: " not in strip  # the source's producers report to the source
+    with running_console(b, "--source", a) as console:
+        strip = whole(console, f"/completeness/strip?topic=a-{TOPIC}")
+        assert "produced: 3 complete" in strip
+        assert "mirrored: 3 open" in strip  # the last round is in the source only
+    pair.a.kill()
+    with running_console(b, "--source", a) as console:
+        page = whole(console, f"/completeness/topic?topic=a-{TOPIC}")
+    assert "the source of the topic cannot be read" in page
+    assert "<dt>mirrored</dt>" in page
 
 
 def test_batch_that_the_target_has_lost_is_found_with_its_source_offsets(pair: Pair, tmp_path: Path) -> None:

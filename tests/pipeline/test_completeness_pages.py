@@ -47,4 +47,13 @@ def test_clicks_lead_from_a_window_to_the_record_that_the_table_lacks(
         assert value in console.page(record)
         assert "Table default.clicks" in page
         assert "<dt>Records behind the log</dt><dd>30</dd>" in page
+        snapshots = console.page(f"/table?topic={TOPIC}")
+        assert "3 snapshots" in snapshots  # the load, and the change, which overwrites all rows in two steps
+        assert f"/records?topic={TOPIC}&partition=0&from=offset&offset=0" in links(snapshots, "/records")
+        files = [console.page(each) for each in links(snapshots, "/table/files")]
+        assert any(".parquet" in each and "event_day" in each for each in files)
+        for path in ("/table?topic=views", f"/table/files?topic={TOPIC}&snapshot={2**62}"):
+            assert console.get(path)[0] in (404, 502)
+        assert console.get(f"/table?topic={TOPIC}&page=x")[0] == 400
+        assert "There are no snapshots on this page." in console.page(f"/table?topic={TOPIC}&page=999")
         assert "The warehouse has no table of this topic." in whole(console, "/completeness/topic?topic=views")

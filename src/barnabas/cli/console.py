@@ -8,7 +8,7 @@ import click
 
 from barnabas.cli.connection import Connection
 from barnabas.cli.log_output import log_format_option, log_to_stderr
-from barnabas.cli.options import allow_anonymous_option, check_registry_url, connection_options
+from barnabas.cli.options import allow_anonymous_option, check_registry_url, connection_options, named_connection
 from barnabas.cli.warehouse_options import maybe_place_options
 from barnabas.extras import require_installed
 from barnabas.security.http_settings import HttpSecurity
@@ -33,6 +33,12 @@ NEEDED = ("uvicorn", "httptools", "starlette", "jinja2", "python_multipart")
     help="URL of a schema registry.  [default: from the profile]",
 )
 @maybe_place_options
+@click.option(
+    "--source",
+    metavar="HOST:PORT[,...]",
+    help="Also compare mirrored topics with this cluster, from which they are mirrored.",
+)
+@click.option("--source-profile", metavar="NAME", help="Profile with the client settings for that cluster.")
 @click.option("--allow-changes", is_flag=True, help="Allow pages that change the cluster, such as a reset of offsets.")
 @click.option(
     "--allowed-host",
@@ -50,6 +56,8 @@ def console(
     port: int,
     registry: str | None,
     place: TablePlace | None,
+    source: str | None,
+    source_profile: str | None,
     allow_changes: bool,
     allowed_host: tuple[str, ...],
     http_certfile: str | None,
@@ -62,7 +70,8 @@ def console(
 
     Print `ready URL` once it serves. The cluster may be one of Barnabas or of Apache Kafka. With SASL, users sign in
     with their own names and passwords, and see what they may see. With --warehouse, the pages of completeness compare
-    the logs of topics with their tables. Ctrl-C, SIGTERM or SIGHUP stops the console.
+    the logs of topics with their tables; with --source, mirrored topics with their origin. Ctrl-C, SIGTERM or SIGHUP
+    stops the console.
     """
     for package in NEEDED:
         require_installed(package, "console")
@@ -75,6 +84,9 @@ def console(
     security = HttpSecurity(
         certfile=http_certfile, keyfile=http_keyfile, users=signs_in, allow_anonymous=allow_anonymous
     )
+    origin = None
+    if source is not None or source_profile is not None:
+        origin = named_connection(source_profile, source, {})
     with log_to_stderr(log_format):
         config = ConsoleConfig(
             connection.bootstrap,
@@ -87,6 +99,7 @@ def console(
             registry or connection.registry.get("url"),
             connection.registry_options,
             None if place is None else _tables(place),
+            None if origin is None else origin.admin_settings,
         )
         return run(config)
 

@@ -13,7 +13,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from barnabas.audit.balance import Balance
 from barnabas.audit.identities import Producer
@@ -25,8 +24,9 @@ from barnabas.client.audit.neighbours import Neighbours, neighbours_of
 from barnabas.client.audit.topic_audit import TableSide, audit_topic
 from barnabas.clock import Clock
 from barnabas.console.cached import Cached
+from barnabas.console.tables import Tables, TableView
 from barnabas.console.threads import on_thread
-from barnabas.errors import BarnabasError, UnavailableError
+from barnabas.errors import ApiError, BarnabasError, UnavailableError
 from barnabas.model import TopicPartition
 
 AUDITS_AT_ONCE = 2
@@ -42,79 +42,11 @@ REPORTED_AGE_S_MAX = 15.0
 REPORTED_S_MAX = 0.1
 """The time after which the list of audited topics is the earlier one."""
 SEARCH_S_MAX = 10.0
+SOURCE_TIMEOUT = {"default.api.timeout.ms": "10000"}
+SOURCE_OUTAGE_S = 60.0
+"""The time for which audits leave out a source cluster that has not answered."""
 
 log = logging.getLogger(__name__)
-
-
-class LoadedTopic(Protocol):
-    """The loaded offsets of a topic."""
-
-    @property
-    def next_offsets(self) -> Mapping[int, int]: ...
-
-
-class LoadedTopics(Protocol):
-    """The loaded offsets of a table, by topic."""
-
-    @property
-    def topics(self) -> Mapping[str, LoadedTopic]: ...
-
-
-class EventTimes(Protocol):
-    """The times up to which a table is complete, according to its loads."""
-
-    @property
-    def at_ms(self) -> int: ...
-
-    @property
-    def event_time_ms(self) -> int | None: ...
-
-
-class TableView(Protocol):
-    """The status of a table."""
-
-    @property
-    def table(self) -> str: ...
-
-    @property
-    def ledger(self) -> LoadedTopics: ...
-
-    @property
-    def complete(self) -> EventTimes: ...
-
-    @property
-    def records(self) -> int: ...
-
-    @property
-    def files(self) -> int: ...
-
-    @property
-    def small_files(self) -> int: ...
-
-    @property
-    def bytes(self) -> int: ...
-
-    @property
-    def snapshots(self) -> int: ...
-
-    @property
-    def last_records(self) -> int: ...
-
-    @property
-    def last_bad_records(self) -> Mapping[str, int]: ...
-
-    @property
-    def audited_until_ms(self) -> int | None: ...
-
-
-class Tables(Protocol):
-    """The tables of topics. Thread-safe."""
-
-    def has_table(self, topic: str) -> bool: ...
-
-    def audit_of(self, topic: str, topic_id: str) -> TableSide: ...
-
-    def status_of(self, topic: str) -> TableView: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +68,7 @@ class AuditResult:
 
     :param table: the status of the topic's table; None without one.
     :param table_problem: the reason why the audit left out the table; empty if it did not.
+    :param source_problem: the reason why the audit left out the source of a mirrored topic; empty if it did not.
     :param ended_ms: the end of the audit, in ms since 1970.
     """
 
@@ -144,6 +77,7 @@ class AuditResult:
     table: TableView | None = None
     lags: tuple[TableLag, ...] = ()
     table_problem: str = ""
+    source_problem: str = ""
 
     @property
     def has_table(self) -> bool:
@@ -196,15 +130,23 @@ class Audits:
     :param settings: client settings under Kafka's names, with the user's credentials.
     :param tables: the tables of topics; None without a warehouse.
     :param turns: the turns of all users, so that only some audits run at the same time.
+    :param source: client settings of the cluster from which topics are mirrored; None without one.
     """
 
     def __init__(
-        self, settings: Mapping[str, str], tables: Tables | None, turns: asyncio.Semaphore, clock: Clock
+        self,
+        settings: Mapping[str, str],
+        tables: Tables | None,
+        turns: asyncio.Semaphore,
+        clock: Clock,
+        source: Mapping[str, str] | None = None,
     ) -> None:
         self._settings = dict(settings)
         self._tables = tables
         self._turns = turns
         self._clock = clock
+        self._source = None if source is None else {**SOURCE_TIMEOUT, **source}
+        self._source_outage: tuple[str, float] = ("", float("-inf"))
         self._audits: dict[str, TopicAudit] = {}
         self._is_closed = False
         self._reported: Cached[frozenset[str]] = Cached(self._read_reported, REPORTED_AGE_S_MAX, clock.monotonic)
@@ -324,10 +266,10 @@ class Audits:
         with Admin(self._settings) as admin:
             side = self._table_side(topic)
             try:
-                found = self._compare(admin, audit, side)
+                found, source_problem = self._compare_all(admin, audit, side)
             except _TableError as error:
                 problem = str(error)
-                found = self._compare(admin, audit, None)
+                found, source_problem = self._compare_all(admin, audit, None)
             if side is not None and self._tables is not None:
                 with contextlib.suppress(BarnabasError):
                     status = self._tables.status_of(topic)
@@ -338,7 +280,7 @@ class Audits:
                     TableLag(where.partition, loaded.get(where.partition, begin), end)
                     for where, (begin, end) in sorted(topic_ranges(admin, topic).items())
                 )
-        return AuditResult(found, self._clock.time_ms(), status, lags, problem)
+        return AuditResult(found, self._clock.time_ms(), status, lags, problem, source_problem)
 
     def _table_side(self, topic: str) -> Callable[[str], TableSide] | None:
         tables = self._tables
@@ -357,7 +299,31 @@ class Audits:
             log.warning("cannot look for the table of topic %s: %s; the audit leaves it out", topic, error)
             return None
 
-    def _compare(self, admin: Admin, audit: TopicAudit, side: Callable[[str], TableSide] | None) -> Balance:
+    def _compare_all(
+        self, admin: Admin, audit: TopicAudit, side: Callable[[str], TableSide] | None
+    ) -> tuple[Balance, str]:
+        """Return the result of a comparison, and the reason why it left out the source cluster."""
+        reason, until_s = self._source_outage
+        if self._source is None or self._clock.monotonic() < until_s:
+            return self._compare(admin, audit, side, None), "" if self._source is None else reason
+        try:
+            return self._compare(admin, audit, side, self._source), ""
+        except (_TableError, _ClosedError):
+            raise
+        except BarnabasError as error:
+            found = self._compare(admin, audit, side, None)
+            reason = f"the source of the topic cannot be read: {error}"
+            if not isinstance(error, ApiError):
+                self._source_outage = reason, self._clock.monotonic() + SOURCE_OUTAGE_S
+            return found, reason
+
+    def _compare(
+        self,
+        admin: Admin,
+        audit: TopicAudit,
+        side: Callable[[str], TableSide] | None,
+        source: Mapping[str, str] | None,
+    ) -> Balance:
         @contextmanager
         def progress(total: int) -> Iterator[OnProgress]:
             audit.done, audit.total = 0, total
@@ -368,7 +334,16 @@ class Audits:
             if self._is_closed:
                 raise _ClosedError("the session has ended")
 
-        return audit_topic(self._settings, admin, audit.topic, table_side=side, progress=progress, memory=audit.memory)
+        return audit_topic(
+            self._settings,
+            admin,
+            audit.topic,
+            table_side=side,
+            source=None if source is None else dict(source),
+            only_if_mirrored=True,
+            progress=progress,
+            memory=audit.memory,
+        )
 
 
 NewAudits = Callable[[Mapping[str, str]], Audits]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from barnabas.addresses import bare_host, host_port
-from barnabas.console.audits import Tables
+from barnabas.console.tables import Tables
 from barnabas.errors import ConfigurationError
 from barnabas.security.http_settings import OPEN, HttpSecurity
 
@@ -25,6 +25,8 @@ class ConsoleConfig:
     :param tables: the tables of topics; None without a warehouse. All users see their counts.
     :param registry: the URL of a schema registry; None without one.
     :param registry_settings: the settings of its client. With SASL, the user's name and password replace those in it.
+    :param source: client settings of the cluster from which topics are mirrored; None without one. All users see the
+        counts of its topics.
     """
 
     bootstrap: str
@@ -38,6 +40,7 @@ class ConsoleConfig:
     registry_settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     tables: Tables | None = field(default=None, repr=False)
+    source: Mapping[str, str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         try:

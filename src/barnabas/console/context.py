@@ -23,6 +23,7 @@ from barnabas.console.record_decoding import RecordDecoding
 from barnabas.console.record_text import visible
 from barnabas.console.schemas import Schemas
 from barnabas.console.sessions import SESSION_S_MAX, Session, Sessions
+from barnabas.console.tables import TableReads
 from barnabas.errors import ApiError, AuthenticationError, BarnabasError, ErrorCode, SchemaRegistryError
 
 FOLDER = Path(__file__).parent
@@ -103,6 +104,16 @@ class Context:
             raise HTTPException(404, "this console has no schema registry; name it with --registry")
         return self.session.schemas
 
+    @property
+    def tables(self) -> TableReads:
+        """The tables of topics.
+
+        :raises HTTPException: the console has no warehouse.
+        """
+        if self.console.tables is None:
+            raise HTTPException(404, "this console has no warehouse; name it with --warehouse")
+        return self.console.tables
+
     async def form(self, *, changes: bool = True) -> Mapping[str, str]:
         """Return the fields of a form that the user has sent from a page of this session.
 
@@ -160,6 +171,7 @@ class Console:
     def __init__(self, config: ConsoleConfig, sessions: Sessions) -> None:
         self.config = config
         self.sessions = sessions
+        self.tables = None if config.tables is None else TableReads(config.tables)
         self.live_pages = LivePages()
         self._sign_ins = SignIns()
         self._beginning = asyncio.Lock()

@@ -46,7 +46,7 @@ async def serve(config: ConsoleConfig, stop: asyncio.Event) -> None:
     turns = asyncio.Semaphore(AUDITS_AT_ONCE)
 
     def new_audits(settings: Mapping[str, str]) -> Audits:
-        return Audits(settings, config.tables, turns, SYSTEM_CLOCK)
+        return Audits(settings, config.tables, turns, SYSTEM_CLOCK, config.source)
 
     sessions = Sessions(new_view, new_audits, os.urandom, SYSTEM_CLOCK.monotonic)
     console = Console(config, sessions)

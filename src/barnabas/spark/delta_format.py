@@ -21,6 +21,8 @@ from barnabas.spark.table_store import Maintainer, StoredTable, TableFormat, Tab
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from barnabas.spark.table_snapshots import FilePage, SnapshotPage
+
 
 def _scan(stored: StoredTable, columns: Sequence[str] | None, where: str | None) -> Iterator[pa.RecordBatch]:
     """Yield the rows as Arrow batches.
@@ -58,4 +60,18 @@ def _maintainer(store: TableStore, name: str, clock: Clock) -> Maintainer:
     return DeltaMaintainer(cast("DeltaWarehouse", store), name, clock)
 
 
-FORMAT = TableFormat(open=DeltaWarehouse.open, maintainer=_maintainer, scan=_scan, frame=_frame)
+def _snapshots(stored: StoredTable, start: int, count: int) -> SnapshotPage:
+    from barnabas.spark.delta_snapshots import snapshots
+
+    return snapshots(stored, start, count)
+
+
+def _files_of(stored: StoredTable, snapshot_id: int, start: int, count: int) -> FilePage:
+    from barnabas.spark.delta_snapshots import files
+
+    return files(stored, snapshot_id, start, count)
+
+
+FORMAT = TableFormat(
+    open=DeltaWarehouse.open, maintainer=_maintainer, scan=_scan, frame=_frame, snapshots=_snapshots, files=_files_of
+)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from barnabas.spark.table_snapshots import FilePage, SnapshotPage
+
 
 def _scan(stored: StoredTable, columns: Sequence[str] | None, where: str | None) -> Iterator[pa.RecordBatch]:
     from barnabas.spark.iceberg_reading import scan
@@ -35,4 +37,18 @@ def _maintainer(store: TableStore, name: str, clock: Clock) -> Maintainer:
     return IcebergMaintainer(cast("Warehouse", store), name, clock)
 
 
-FORMAT = TableFormat(open=Warehouse.open, maintainer=_maintainer, scan=_scan, frame=_frame)
+def _snapshots(stored: StoredTable, start: int, count: int) -> SnapshotPage:
+    from barnabas.spark.iceberg_snapshots import snapshots
+
+    return snapshots(stored, start, count)
+
+
+def _files_of(stored: StoredTable, snapshot_id: int, start: int, count: int) -> FilePage:
+    from barnabas.spark.iceberg_snapshots import files
+
+    return files(stored, snapshot_id, start, count)
+
+
+FORMAT = TableFormat(
+    open=Warehouse.open, maintainer=_maintainer, scan=_scan, frame=_frame, snapshots=_snapshots, files=_files_of
+)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from barnabas.clock import Clock
     from barnabas.spark.table_place import TablePlace
+    from barnabas.spark.table_snapshots import FilePage, SnapshotPage
 
 SMALL_FILE_BYTES = 32 * 1024 * 1024
 """The file size in bytes below which maintenance merges files."""
@@ -184,12 +185,18 @@ class Maintainer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TableFormat:
-    """The functions for tables of one format."""
+    """The functions for tables of one format.
+
+    :param snapshots: Returns a part of a table's versions, from a number of versions and a maximum number.
+    :param files: Returns a part of the files of a version.
+    """
 
     open: Callable[[TablePlace], TableStore]
     maintainer: Callable[[TableStore, str, Clock], Maintainer]
     scan: Callable[[StoredTable, Sequence[str] | None, str | None], Iterator[pa.RecordBatch]]
     frame: Callable[[SparkSession, StoredTable, str | None], DataFrame]
+    snapshots: Callable[[StoredTable, int, int], SnapshotPage]
+    files: Callable[[StoredTable, int, int, int], FilePage]
 
 
 def maintain(

@@ -12,8 +12,9 @@ from barnabas.spark.table_names import table_name_of_topic
 if TYPE_CHECKING:
     from barnabas.spark.table_audit import TableAudit
     from barnabas.spark.table_place import TablePlace
+    from barnabas.spark.table_snapshots import FilePage, SnapshotPage
     from barnabas.spark.table_status import TableStatus
-    from barnabas.spark.table_store import TableStore
+    from barnabas.spark.table_store import TableFormat, TableStore
 
 
 class TopicTables:
@@ -57,6 +58,31 @@ class TopicTables:
         with self._lock:
             found: TableStatus = module.table_status(self._store, self._name(topic))
             return found
+
+    def snapshots_of(self, topic: str, start: int, count: int) -> SnapshotPage:
+        """Return a part of the versions of a topic's table, the newest first.
+
+        :param start: the number of newer versions to leave out.
+        :param count: the maximum number of versions.
+        :raises BarnabasError: the table does not exist, or cannot be read.
+        """
+        with self._lock:
+            return self._format.snapshots(self._store.current_table(self._name(topic)), start, count)
+
+    def files_of(self, topic: str, snapshot_id: int, start: int, count: int) -> FilePage:
+        """Return a part of the files of a version of a topic's table.
+
+        :param start: the number of files to leave out.
+        :param count: the maximum number of files.
+        :raises BarnabasError: the table or the version does not exist, or cannot be read.
+        """
+        with self._lock:
+            return self._format.files(self._store.current_table(self._name(topic)), snapshot_id, start, count)
+
+    @property
+    def _format(self) -> TableFormat:
+        found: TableFormat = require("barnabas.spark.table_formats").format_of(self._place)
+        return found
 
     def _name(self, topic: str) -> str:
         return self._names.get(topic) or table_name_of_topic(topic)

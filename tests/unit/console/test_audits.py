@@ -11,9 +11,9 @@ import pytest
 from barnabas.audit.balance import Balance, WindowBalance
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.console import audits as module
-from barnabas.console.audits import AGE_S_MAX, RESULTS_MAX, AuditResult, Audits, TopicAudit
+from barnabas.console.audits import AGE_S_MAX, RESULTS_MAX, SOURCE_OUTAGE_S, AuditResult, Audits, TopicAudit
 from barnabas.console.cached import Cached
-from barnabas.errors import BarnabasError, UnavailableError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode, TimedOutError, UnavailableError
 
 RESULT = AuditResult(Balance([], [], 60_000), 0)
 
@@ -178,3 +178,43 @@ def test_close_ends_without_waiting_for_the_threads(monkeypatch: pytest.MonkeyPa
         stage.may_end.set()
 
     run(test)
+
+
+class Source:
+    """Comparisons with a source cluster that a test makes fail."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.clock = Clock()
+        self.compared_with_source: list[bool] = []
+        self.error: BarnabasError | None = None
+        self.audits = Audits({}, None, asyncio.Semaphore(1), self.clock, {"bootstrap.servers": "a:1"})  # type: ignore[arg-type]
+        monkeypatch.setattr(self.audits, "_compare", self.compare)
+
+    def compare(self, _admin: object, _audit: object, _side: object, source: object) -> Balance:
+        self.compared_with_source.append(source is not None)
+        if source is not None and self.error is not None:
+            raise self.error
+        return RESULT.balance
+
+    def problem(self) -> str:
+        return self.audits._compare_all(object(), TopicAudit("clicks"), None)[1]  # type: ignore[arg-type]
+
+
+def test_audit_leaves_out_a_source_cluster_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source(monkeypatch)
+    assert source.problem() == ""
+    source.error = TimedOutError("no broker answers at a:1")
+    assert "no broker answers at a:1" in source.problem()
+    assert "no broker answers at a:1" in source.problem()
+    assert source.compared_with_source == [True, True, False, False]  # the second audit did not wait for the source
+    source.error = None
+    source.clock.now_s += SOURCE_OUTAGE_S
+    assert source.problem() == ""
+
+
+def test_error_of_one_mirrored_topic_concerns_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source(monkeypatch)
+    source.error = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone")
+    assert "gone" in source.problem()
+    source.error = None
+    assert source.problem() == ""

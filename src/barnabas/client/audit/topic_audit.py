@@ -66,6 +66,7 @@ def audit_topic(
     since_ms: int | None = None,
     table_side: Callable[[str], TableSide] | None = None,
     source: Bootstrap | None = None,
+    only_if_mirrored: bool = False,
     group: str | None = None,
     progress: Progress = _not_shown,
     memory: LogCountCache | None = None,
@@ -78,6 +79,7 @@ def audit_topic(
     :param since_ms: omit windows before the window of this time, in ms since the epoch.
     :param source: the brokers of the cluster that the topic is mirrored from. The counts reported in that cluster are
         compared, too.
+    :param only_if_mirrored: ignore the source if no mirror has reported records of the topic.
     :param group: compare the records that the members of this group received with the log.
     :param table_side: a function that takes the topic's id and returns the table.
     :param memory: a cache with the counts of earlier audits, which this audit updates.
@@ -85,7 +87,7 @@ def audit_topic(
     :raises ApiError: the topic does not exist, or cannot be read.
     """
     memory = LogCountCache() if memory is None else memory
-    asked = _AuditRequest(bootstrap, admin, topic, since_ms, table_side, source, group, progress)
+    asked = _AuditRequest(bootstrap, admin, topic, since_ms, table_side, source, only_if_mirrored, group, progress)
     found = _compare(asked, memory)
     if found.is_wrong and memory.is_likely:
         memory.look_at_records()
@@ -102,18 +104,20 @@ class _AuditRequest(NamedTuple):
     since_ms: int | None
     table_side: Callable[[str], TableSide] | None
     source: Bootstrap | None
+    only_if_mirrored: bool
     group: str | None
     progress: Progress
 
 
 def _compare(asked: _AuditRequest, memory: LogCountCache) -> Balance:
-    bootstrap, admin, topic, since_ms, table_side, source, group, progress = asked
+    bootstrap, admin, topic, since_ms, table_side, source, only_if_mirrored, group, progress = asked
     # Read the committed offsets, then the reported counts, then the table, and the log last. Each source then includes
     # all records of the earlier sources. Records that are acknowledged during the audit are in the log, and stay open
     # until a producer reports them.
     committed = {} if group is None else _committed(admin, group, topic)
     events = read_events(bootstrap, admin, topic)
-    source_side = None if source is None else _source_side(source, source_topic_of(events) or topic)
+    source_topic = source_topic_of(events) or (None if only_if_mirrored else topic)
+    source_side = None if source is None or source_topic is None else _source_side(source, source_topic)
     of_source = [] if source_side is None else source_side.events
     width_ms = common_width([WINDOW_MS, *(event.width_ms for event in (*events, *of_source))])
     begins = account_begins(events, width_ms)

@@ -73,7 +73,7 @@ async def completeness(context: Context) -> Response:
 
 async def strip(context: Context) -> Response:
     """Return the strip of a topic, or the progress of its audit."""
-    name = await _topic(context)
+    name = await topic_of(context)
     audit = context.audits.ask(name)
     if audit.result is None:
         await context.audits.wait(audit, SOON_S)
@@ -82,7 +82,7 @@ async def strip(context: Context) -> Response:
 
 async def topic(context: Context) -> Response:
     """Show the audit of a topic, or of a range of event time."""
-    name = await _topic(context)
+    name = await topic_of(context)
     begin_ms, end_ms = _time(context, "from"), _time(context, "until")
     audit = context.audits.ask(name)
     if audit.result is None:
@@ -108,7 +108,7 @@ async def topic(context: Context) -> Response:
 
 async def neighbours(context: Context) -> Response:
     """Show the records that a producer sent before and after lost ones."""
-    name = await _topic(context)
+    name = await topic_of(context)
     number = {
         each: whole_number(context.query(each), each) for each in ("partition", "producer", "epoch", "first", "count")
     }
@@ -135,7 +135,7 @@ async def neighbours(context: Context) -> Response:
     )
 
 
-async def _topic(context: Context) -> str:
+async def topic_of(context: Context) -> str:
     """Return the topic that a request names.
 
     :raises HTTPException: the user cannot see the topic. An audit of a missing topic would wait for it.

@@ -9,12 +9,12 @@ from starlette.exceptions import HTTPException
 DIGITS_MAX = 18
 
 
-def whole_number(text: str, name: str) -> int:
+def whole_number(text: str, name: str, *, digits_max: int = DIGITS_MAX) -> int:
     """Return a whole number.
 
     :raises HTTPException: the text is not one.
     """
-    if not (text.isascii() and text.isdecimal()) or len(text) > DIGITS_MAX:
+    if not (text.isascii() and text.isdecimal()) or len(text) > digits_max:
         raise HTTPException(400, f"{name} must be a whole number")
     return int(text)
 

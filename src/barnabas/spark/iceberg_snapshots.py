@@ -1,0 +1,89 @@
+"""The snapshots of an Iceberg table, and the files of one snapshot. Only the manifests of the asked files are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from barnabas.spark.errors import WarehouseError
+from barnabas.spark.iceberg_snapshot_expiry import summary_of
+from barnabas.spark.library_errors import library_errors
+from barnabas.spark.table_snapshots import (
+    FilePage,
+    SnapshotPage,
+    TableFile,
+    TableSnapshot,
+    added_by_load,
+    loaded_offsets,
+    number_of,
+)
+from barnabas.spark.table_store import StoredTable
+
+_CONTENTS = {
+    DataFileContent.DATA: "data",
+    DataFileContent.POSITION_DELETES: "position deletes",
+    DataFileContent.EQUALITY_DELETES: "equality deletes",
+}
+
+
+def snapshots(stored: StoredTable, start: int, count: int) -> SnapshotPage:
+    """Return a part of the table's snapshots, the newest first.
+
+    :raises WarehouseError: The table does not exist.
+    """
+    table: Table = stored.table
+    ordered = sorted(table.metadata.snapshots, key=lambda each: (each.timestamp_ms, each.sequence_number or 0))
+    ordered.reverse()
+    with library_errors(f"table {stored.name}: its snapshots cannot be read"):
+        return SnapshotPage([_snapshot(table, each) for each in ordered[start : start + count]], len(ordered))
+
+
+def _snapshot(table: Table, snapshot: Snapshot) -> TableSnapshot:
+    properties = summary_of(snapshot)
+    return TableSnapshot(
+        snapshot.snapshot_id,
+        snapshot.timestamp_ms,
+        "" if snapshot.summary is None else str(snapshot.summary.operation.value),
+        snapshot.snapshot_id == table.metadata.current_snapshot_id,
+        number_of(properties, "added-data-files") or 0,
+        number_of(properties, "deleted-data-files") or 0,
+        number_of(properties, "added-records") or added_by_load(properties) or 0,
+        number_of(properties, "deleted-records") or 0,
+        loaded_offsets(properties),
+    )
+
+
+def files(stored: StoredTable, snapshot_id: int, start: int, count: int) -> FilePage:
+    """Return a part of the files of a snapshot.
+
+    :raises WarehouseError: The table or the snapshot does not exist, or its files cannot be read.
+    """
+    table: Table = stored.table
+    snapshot = table.metadata.snapshot_by_id(snapshot_id)
+    if snapshot is None:
+        raise WarehouseError(f"table {stored.name} has no snapshot {snapshot_id}; it may have expired")
+    with library_errors(f"table {stored.name}: the files of snapshot {snapshot_id} cannot be read"):
+        found: list[TableFile] = []
+        total = 0
+        for manifest in snapshot.manifests(table.io):
+            of_manifest = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
+            first, end = max(start - total, 0), start + count - total
+            total += of_manifest
+            if first < of_manifest and end > 0:
+                found += list(_files_of(table, manifest))[first:end]
+        return FilePage(found, total)
+
+
+def _files_of(table: Table, manifest: ManifestFile) -> Iterator[TableFile]:
+    spec, schema = table.specs()[manifest.partition_spec_id], table.schema()
+    for entry in manifest.fetch_manifest_entry(table.io):
+        file: Any = entry.data_file
+        content = DataFileContent.DATA if manifest.content == ManifestContent.DATA else file.content
+        partition = "" if spec.is_unpartitioned() else spec.partition_to_path(file.partition, schema)
+        yield TableFile(
+            file.file_path, _CONTENTS.get(content, str(content)), file.record_count, file.file_size_in_bytes, partition
+        )
