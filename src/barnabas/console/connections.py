@@ -11,6 +11,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from barnabas.net.open_connections import Deadline, OpenConnections
+
 CONNECTIONS_MAX = 300
 HEAD_BYTES_MAX = 32 * 1024
 RECEIVE_S = 20.0
@@ -18,74 +20,69 @@ SEND_S = 30.0
 
 
 class Connection(HttpToolsProtocol):  # type: ignore[misc]  # the checks see no packages of extras
-    """A connection of a browser."""
+    """A connection of a browser.
 
-    def __init__(self, *args: Any, **named: Any) -> None:
+    :param open_connections: all connections of the server.
+    """
+
+    def __init__(self, open_connections: OpenConnections[Connection], *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self._receiving: asyncio.TimerHandle | None = None
-        self._sending: asyncio.TimerHandle | None = None
+        self._open = open_connections
+        self._receiving = Deadline(self.loop, self.abort)
+        self._sending = Deadline(self.loop, self.abort)
         self._head_bytes = 0
-        self._waits = True
-        self._since_s = 0.0
+        self.is_waiting = True
+
+    def abort(self) -> None:
+        """Close the connection without waiting for pending data."""
+        self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        if len(self.connections) >= CONNECTIONS_MAX:
-            waiting = [each for each in self.connections if isinstance(each, Connection) and each._waits]
-            if not waiting:
-                transport.abort()
-            else:
-                oldest = min(waiting, key=lambda each: each._since_s)
-                oldest.transport.abort()
-                self.connections.discard(oldest)
+        # Users behind a proxy share an address, so only the number of all connections is limited.
+        if not self._open.admit(id(self), "", self):
+            transport.abort()
         super().connection_made(transport)
-        self._wait()
+        self._receiving.start(RECEIVE_S)
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
-        if self._waits:
+        if self.is_waiting:
             self._head_bytes += len(data)
-            if self._receiving is None:  # these are the first bytes of a further request
-                self._wait()
+            if not self._receiving.is_set:  # these are the first bytes of a further request
+                self._begin_to_wait()
+                self._receiving.start(RECEIVE_S)
         super().data_received(data)
-        if self._waits and self._head_bytes > HEAD_BYTES_MAX:
-            self.transport.abort()
+        if self.is_waiting and self._head_bytes > HEAD_BYTES_MAX:
+            self.abort()
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
-        self._waits = False
+        self.is_waiting = False
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self._stop_waiting()
+        self._receiving.stop()
 
     def on_response_complete(self) -> None:
-        self._waits, self._head_bytes, self._since_s = True, 0, self.loop.time()
+        self._head_bytes = 0
+        self._begin_to_wait()
         super().on_response_complete()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._sending = self.loop.call_later(SEND_S, self.transport.abort)
+        self._sending.start(SEND_S)
 
     def resume_writing(self) -> None:
-        self._stop_sending()
+        self._sending.stop()
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
-        self._stop_sending()
+        self._receiving.stop()
+        self._sending.stop()
+        self._open.forget(id(self), self)
         super().connection_lost(exc)
 
-    def _wait(self) -> None:
-        self._since_s = self.loop.time()
-        self._receiving = self.loop.call_later(RECEIVE_S, self.transport.abort)
-
-    def _stop_waiting(self) -> None:
-        if self._receiving is not None:
-            self._receiving.cancel()
-            self._receiving = None
-
-    def _stop_sending(self) -> None:
-        if self._sending is not None:
-            self._sending.cancel()
-            self._sending = None
+    def _begin_to_wait(self) -> None:
+        self.is_waiting = True
+        self._open.begin_to_wait(id(self))

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 
 import uvicorn
 
@@ -18,12 +19,13 @@ from barnabas.console.application import new_application
 from barnabas.console.audits import AUDITS_AT_ONCE, Audits
 from barnabas.console.cluster_view import ClusterView
 from barnabas.console.config import ALL_ADDRESSES, ConsoleConfig
-from barnabas.console.connections import Connection
+from barnabas.console.connections import CONNECTIONS_MAX, Connection
 from barnabas.console.context import Console
 from barnabas.console.guard import Guard, allowed_hosts
 from barnabas.console.schemas import Schemas
 from barnabas.console.sessions import Sessions
 from barnabas.errors import UnavailableError
+from barnabas.net.open_connections import OpenConnections
 from barnabas.net.tls import server_context
 from barnabas.stop_signals import stop_on_signals
 
@@ -60,7 +62,7 @@ async def serve(config: ConsoleConfig, stop: asyncio.Event) -> None:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        http=Connection,
+        http=partial(Connection, OpenConnections(CONNECTIONS_MAX)),
         ws="none",
         timeout_keep_alive=IDLE_S,
         timeout_graceful_shutdown=CLOSE_S,
@@ -109,7 +111,7 @@ def check_settings(config: ConsoleConfig) -> None:
     if config.security.tls is not None:
         server_context(config.security.tls)
     if config.registry is not None:
-        Schemas(config.registry, config.registry_settings)
+        Schemas(config.registry, config.registry_settings, SYSTEM_CLOCK)
 
 
 def run(config: ConsoleConfig) -> int:

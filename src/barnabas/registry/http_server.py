@@ -22,6 +22,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from barnabas.net.open_connections import Deadline, OpenConnections
 from barnabas.net.tls import TlsContext, peer_subject
 from barnabas.security.principal import DistinguishedName
 
@@ -109,8 +110,7 @@ class HttpServer:
         self._refuse = refuse
         self._answer_s = answer_s
         self._server: asyncio.Server | None = None
-        self._connections: dict[tuple[str, int], _Connection] = {}
-        self._of_address: dict[str, dict[tuple[str, int], _Connection]] = {}
+        self._connections: OpenConnections[_Connection] = OpenConnections(CONNECTIONS_MAX, CONNECTIONS_OF_ADDRESS_MAX)
         self._state = ServerState()
         self._config = uvicorn.Config(
             self._serve,
@@ -142,12 +142,12 @@ class HttpServer:
         """Stop listening, and finish complete requests within CLOSE_S."""
         if self._server is not None:
             self._server.close()
-        for connection in list(self._connections.values()):
+        for connection in self._connections:
             if connection.is_waiting:
                 connection.abort()
         if self._state.tasks:
             await asyncio.wait(self._state.tasks, timeout=CLOSE_S)
-        for connection in list(self._connections.values()):
+        for connection in self._connections:
             connection.abort()
         for task in list(self._state.tasks):
             task.cancel()
@@ -156,34 +156,12 @@ class HttpServer:
     # --- connections ------------------------------------------------------------------------------------
 
     def admit(self, connection: _Connection) -> bool:
-        """Return whether to accept a new connection; at a limit, first close an idle connection.
-
-        At the limit of an address, the oldest idle connection of this address is closed. At the limit of all addresses,
-        the oldest idle connection of the address with the most connections is closed.
-        """
-        address = crowd = connection.peer[0]
-        is_crowded = len(self._of_address.get(address, ())) >= CONNECTIONS_OF_ADDRESS_MAX
-        if is_crowded or len(self._connections) >= CONNECTIONS_MAX:
-            if not is_crowded:
-                crowd = max(self._of_address, key=lambda each: len(self._of_address[each]))
-            oldest = next((each for each in self._of_address[crowd].values() if each.is_waiting), None)
-            if oldest is None:
-                return False
-            self.forget(oldest)
-            oldest.abort()
-        self._connections[connection.peer] = connection
-        self._of_address.setdefault(address, {})[connection.peer] = connection
-        return True
+        """Return whether to accept a new connection; at a limit, first close the oldest idle connection."""
+        return self._connections.admit(connection.peer, connection.peer[0], connection)
 
     def forget(self, connection: _Connection) -> None:
         """Remove a connection from the counts."""
-        if self._connections.get(connection.peer) is not connection:
-            return
-        del self._connections[connection.peer]
-        connections = self._of_address[connection.peer[0]]
-        del connections[connection.peer]
-        if not connections:
-            del self._of_address[connection.peer[0]]
+        self._connections.forget(connection.peer, connection)
 
     def refusal_of_head(self) -> Response:
         """Return the response to a request whose headers are too large."""
@@ -193,7 +171,7 @@ class HttpServer:
 
     async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
         """Handle a request; this is the ASGI application."""
-        connection = self._connections.get(tuple(scope["client"]))
+        connection = self._connections.find(tuple(scope["client"]))
         if connection is None:  # the server closed this connection to accept a new one
             return
         try:
@@ -269,7 +247,7 @@ class _Connection(asyncio.Protocol):
         self._http = HttpToolsProtocol(config, state, {})
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline = Deadline(self._loop, self.abort)
         self._is_admitted = False
         self._is_refused = False
         self._is_at_end = False
@@ -298,7 +276,7 @@ class _Connection(asyncio.Protocol):
 
     def _begin(self, transport: asyncio.Transport) -> None:
         self._http.connection_made(transport)
-        self._deadline = self._loop.call_later(IDLE_S, self.abort)
+        self._deadline.start(IDLE_S)
 
     async def _secure(self, transport: asyncio.Transport, tls: TlsContext) -> None:
         """Run the TLS handshake. A failure ends the connection."""
@@ -345,7 +323,7 @@ class _Connection(asyncio.Protocol):
             data = data[room:]
         self._http.data_received(data)
         if self._has_head:
-            self._cancel_deadline()
+            self._deadline.stop()
 
     @property
     def _has_head(self) -> bool:
@@ -367,7 +345,7 @@ class _Connection(asyncio.Protocol):
         self._is_refused = True
         self._http.connection_lost(ConnectionAbortedError())  # this prevents a second response by uvicorn
         self._transport.resume_reading()
-        self._set_deadline(CLOSE_S)
+        self._deadline.start(CLOSE_S)
 
     def finish_request(self) -> None:
         """Record the end of a request."""
@@ -378,16 +356,7 @@ class _Connection(asyncio.Protocol):
         if self._is_at_end:
             self._transport.close()
         else:
-            self._set_deadline(IDLE_S)
-
-    def _set_deadline(self, delay_s: float) -> None:
-        self._cancel_deadline()
-        self._deadline = self._loop.call_later(delay_s, self.abort)
-
-    def _cancel_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+            self._deadline.start(IDLE_S)
 
     def abort(self) -> None:
         """Close the connection without waiting for pending data."""
@@ -404,7 +373,7 @@ class _Connection(asyncio.Protocol):
         return self._tls is None and self._has_head
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._cancel_deadline()
+        self._deadline.stop()
         if self._is_admitted:
             self._server.forget(self)
             if self._http.transport is not None:
