@@ -27,12 +27,7 @@ class WriterSchema:
     """
 
     def __init__(self, registry: SchemaRegistry, schema: Schema, values_max: int = VALUES_MAX) -> None:
-        self._parsed, named = _parse(registry, schema)
-        self._limits = RecordLimits(self._parsed, named, values_max)
-        try:
-            _check_sizes(self._parsed, named)
-        except RecursionError:
-            raise SerializationError("the schema is nested too deep") from None
+        self._parsed, self._limits = parse_for_reading(registry, schema, values_max)
         self._read = require_schema_package("fastavro").schemaless_reader
 
     def read(self, data: bytes, reader: Any = None) -> Any:
@@ -56,6 +51,23 @@ def parse(registry: SchemaRegistry, schema: Schema) -> Any:
     :raises SerializationError: if the text is not an Avro schema.
     """
     return _parse(registry, schema)[0]
+
+
+def parse_for_reading(
+    registry: SchemaRegistry, schema: Schema, values_max: int = VALUES_MAX
+) -> tuple[Any, RecordLimits]:
+    """Parse a schema of untrusted records. Return the parsed schema, and the limits to check before each record.
+
+    :param values_max: the maximum number of values in a record.
+    :raises SerializationError: if the text is not an Avro schema, or if its records cannot be read within the limits.
+    """
+    parsed, named = _parse(registry, schema)
+    limits = RecordLimits(parsed, named, values_max)
+    try:
+        _check_sizes(parsed, named)
+    except RecursionError:
+        raise SerializationError("the schema is nested too deep") from None
+    return parsed, limits
 
 
 def _parse(registry: SchemaRegistry, schema: Schema) -> tuple[Any, dict[str, Any]]:

@@ -16,7 +16,8 @@ from typing import Any
 
 from barnabas.errors import SerializationError
 from barnabas.serialization import wire_format
-from barnabas.serialization.avro import parse
+from barnabas.serialization.avro import parse_for_reading
+from barnabas.serialization.avro_limits import RecordLimits
 from barnabas.serialization.extras import require_schema_package
 from barnabas.serialization.registry_client import Schema, SchemaRegistry
 
@@ -40,7 +41,7 @@ class AvroJson:
         fastavro = require_schema_package("fastavro")
         self._read, self._write = fastavro.schemaless_reader, fastavro.schemaless_writer
         self._registry = registry
-        self._types: dict[Schema, tuple[Any, _Fitter]] = {}
+        self._types: dict[Schema, tuple[Any, RecordLimits, _Fitter]] = {}
 
     def decode(self, data: bytes) -> Any:
         """Return a record as a JSON value.
@@ -50,7 +51,8 @@ class AvroJson:
         :raises TimedOutError: no registry responds.
         """
         schema_id = wire_format.schema_id(data)
-        parsed, _ = self._type(self._registry.schema(schema_id))
+        parsed, limits, _ = self._type(self._registry.schema(schema_id))
+        limits.check(data, wire_format.HEADER_BYTES)
         stream = io.BytesIO(data)
         stream.seek(wire_format.HEADER_BYTES)
         try:
@@ -66,7 +68,7 @@ class AvroJson:
 
         :raises SerializationError: the value does not fit the schema; the message contains the path of the field.
         """
-        parsed, fitter = self._type(schema)
+        parsed, _, fitter = self._type(schema)
         out = io.BytesIO()
         out.write(wire_format.header(schema_id))
         try:
@@ -77,13 +79,13 @@ class AvroJson:
             raise SerializationError(f"the value does not fit the schema: {error!r}") from error
         return out.getvalue()
 
-    def _type(self, schema: Schema) -> tuple[Any, _Fitter]:
+    def _type(self, schema: Schema) -> tuple[Any, RecordLimits, _Fitter]:
         found = self._types.get(schema)
         if found is None:
-            parsed = parse(self._registry, schema, for_reading=True)
+            parsed, limits = parse_for_reading(self._registry, schema)
             named = dict(parsed.get("__named_schemas", {})) if isinstance(parsed, dict) else {}
             _collect_and_simplify([parsed, *named.values()], named)
-            found = self._types[schema] = parsed, _Fitter(named)
+            found = self._types[schema] = parsed, limits, _Fitter(named)
         return found
 
 

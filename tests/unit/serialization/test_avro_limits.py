@@ -8,6 +8,7 @@ import pytest
 
 from barnabas.errors import SerializationError
 from barnabas.serialization.avro import AvroDeserializer, WriterSchema
+from barnabas.serialization.avro_json import AvroJson
 from barnabas.serialization.avro_limits import DEPTH_MAX
 from barnabas.serialization.wire_format import header
 from tests.support.fake_registry import avro_record, registry_of
@@ -35,6 +36,13 @@ def test_record_of_a_recursive_schema_ends_with_an_error_not_with_the_process() 
         reader.deserialize(header(1) + b"\x02" * 100_000 + b"\x00")
     with pytest.raises(SerializationError, match="schema 1: the record ends"):
         reader.deserialize(header(1) + b"\x02\x02")
+
+
+def test_command_refuses_deep_records_as_the_deserializer_does() -> None:
+    reader = AvroJson(registry_of(LIST))
+    assert reader.decode(header(1) + b"\x02\x00") == {"next": {"next": None}}
+    with pytest.raises(SerializationError, match="levels of nested values"):
+        reader.decode(header(1) + b"\x02" * 100_000 + b"\x00")
 
 
 @pytest.mark.parametrize(
