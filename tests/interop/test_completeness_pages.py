@@ -65,7 +65,7 @@ def console(tmp_path_factory: pytest.TempPathFactory, lost: list[int]) -> Iterat
 
 def test_clicks_lead_from_the_overview_to_the_neighbours_of_lost_records(console: Console, lost: list[int]) -> None:
     assert "/completeness" in links(console.page("/"), "/completeness")
-    listed = console.page("/completeness")
+    listed = whole(console, "/completeness")
     assert PAGE in links(listed, "/completeness/topic")
     strip = whole(console, "/completeness/strip?topic=clicks")
     assert "stored: 1 complete, 2 wrong" in strip
@@ -93,7 +93,7 @@ def test_page_of_a_topic_has_watermarks_findings_and_a_table_of_windows(console:
 
 
 def test_topics_without_reports_are_listed_apart(console: Console) -> None:
-    listed = console.page("/completeness")
+    listed = whole(console, "/completeness")
     assert "1 topic without reports" in listed
     assert "no records" in whole(console, "/completeness/topic?topic=plain")
 

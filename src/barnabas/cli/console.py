@@ -106,7 +106,9 @@ def console(
 
 def _tables(place: TablePlace) -> TopicTables:
     from barnabas.cli.without_pandas import hide_pandas
+    from barnabas.console.memory import use_little_memory
     from barnabas.spark.topic_tables import TopicTables
 
+    use_little_memory()
     hide_pandas()
     return TopicTables(place)

@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from barnabas.audit.balance import Balance
 from barnabas.audit.identities import Producer
 from barnabas.client.admin.admin import Admin
-from barnabas.client.audit.event_log import read_events_of, topic_ranges
-from barnabas.client.audit.event_sender import AUDIT_TOPIC
+from barnabas.client.audit.event_log import ReportedTopics, topic_ranges
 from barnabas.client.audit.log_counting import LogCountCache, OnProgress
 from barnabas.client.audit.neighbours import Neighbours, neighbours_of
 from barnabas.client.audit.topic_audit import TableSide, audit_topic
 from barnabas.clock import Clock
 from barnabas.console.cached import Cached
+from barnabas.console.memory import return_freed_memory
 from barnabas.console.tables import Tables, TableView
 from barnabas.console.threads import on_thread
 from barnabas.errors import ApiError, BarnabasError, UnavailableError
@@ -39,8 +39,8 @@ RESULTS_MAX = 100
 WINDOWS_MAX = 50_000
 """The maximum number of windows of all results of a user, which limits their memory. The newest result stays anyway."""
 REPORTED_AGE_S_MAX = 15.0
-REPORTED_S_MAX = 0.1
-"""The time after which the list of audited topics is the earlier one."""
+REPORTED_S_MAX = 0.15
+"""The time after which the list of audited topics is the earlier one, if there is one."""
 SEARCH_S_MAX = 10.0
 SOURCE_TIMEOUT = {"default.api.timeout.ms": "10000"}
 SOURCE_OUTAGE_S = 60.0
@@ -151,6 +151,7 @@ class Audits:
         self._is_closed = False
         self._reported: Cached[frozenset[str]] = Cached(self._read_reported, REPORTED_AGE_S_MAX, clock.monotonic)
 
+        self._reports = ReportedTopics(self._settings)
         self._reading: asyncio.Task[frozenset[str]] | None = None
         self._known: frozenset[str] | None = None
 
@@ -178,15 +179,15 @@ class Audits:
         if audit.task is not None:
             await asyncio.wait([audit.task], timeout=seconds)
 
-    async def reported_topics(self) -> frozenset[str]:
+    async def reported_topics(self) -> frozenset[str] | None:
         """Return the topics about which producers, mirrors or loads have reported.
 
-        If the reports take long to read, return the topics of an earlier call.
+        If the reports take long to read, return the topics of an earlier call; None if there was none.
         """
         reading = self._reading = asyncio.create_task(self._reported.get())
         reading.add_done_callback(lambda task: task.cancelled() or task.exception())
-        await asyncio.wait([reading], timeout=None if self._known is None else REPORTED_S_MAX)
-        if reading.done() or self._known is None:
+        await asyncio.wait([reading], timeout=REPORTED_S_MAX)
+        if reading.done():
             self._known = await reading
         return self._known
 
@@ -238,7 +239,7 @@ class Audits:
         async with self._turns:
             began_s = self._clock.monotonic()
             try:
-                audit.result = await on_thread(lambda: self._audit(audit), f"console-audit-{audit.topic}")
+                audit.result = await on_thread(lambda: self._audited(audit), f"console-audit-{audit.topic}")
                 audit.problem = ""
             except BarnabasError as error:
                 audit.problem = str(error)
@@ -253,13 +254,18 @@ class Audits:
     async def _read_reported(self) -> frozenset[str]:
         def read() -> frozenset[str]:
             with Admin(self._settings) as admin:
-                topics = [name for name in admin.list_topics() if name != AUDIT_TOPIC]
-                events = read_events_of(self._settings, admin, topics)
-            return frozenset(name for name, found in events.items() if found)
+                return self._reports.read(admin)
 
         return await on_thread(read, "console-reports")
 
     # -- on a thread -----------------------------------------------------------------------------------------------
+
+    def _audited(self, audit: TopicAudit) -> AuditResult:
+        try:
+            return self._audit(audit)
+        finally:
+            if self._tables is not None:
+                return_freed_memory()
 
     def _audit(self, audit: TopicAudit) -> AuditResult:
         topic, problem, status = audit.topic, "", None

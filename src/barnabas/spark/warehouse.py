@@ -36,7 +36,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.utils.config import Config
-from requests import RequestException
 
 from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
@@ -77,9 +76,6 @@ TARGET_FILE_SIZE_DEFAULT = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
 _UNCLEAR: tuple[type[Exception], type[Exception], type[Exception]] = (OSError, RESTError, OSError)
 """`_open_catalog` replaces the last class with SQLAlchemy's error once a catalog has imported SQLAlchemy."""
 _REFUSED = (CommitFailedException, TableAlreadyExistsError)
-# Errors after which a server may still execute the request later, when the table has already been checked. Errors of
-# other catalogs (Hive, Glue) are treated in the same way.
-_LATE = (RESTError, RequestException)
 
 
 class Warehouse:
@@ -515,7 +511,7 @@ class TableBase:
             raise LoadConflictError(
                 f"table {self.name}: {happened} meanwhile, so this run committed nothing; run it again"
             ) from error
-        if isinstance(error, _LATE) or not isinstance(error, _UNCLEAR):
+        if _may_happen_later(error) or not isinstance(error, _UNCLEAR):
             raise unknown from error
         raise WarehouseError(f"table {self.name}: cannot commit, the table is unchanged: {reason_of(error)}") from error
 
@@ -528,6 +524,16 @@ class TableBase:
         snapshot = self._catalog.load_table(self._name).current_snapshot()
         load_id = summary_of(snapshot).get(LOAD_ID) if snapshot else None
         return f"another load ({load_id}) was committed" if load_id else "another writer changed the table"
+
+
+def _may_happen_later(error: Exception) -> bool:
+    """Return whether a server may still execute the request after this error, when the table has already been checked.
+
+    Errors of other catalogs (Hive, Glue) are treated in the same way. Only REST catalogs import `requests`, because it
+    takes time and memory.
+    """
+    requests = sys.modules.get("requests")
+    return isinstance(error, RESTError) or (requests is not None and isinstance(error, requests.RequestException))
 
 
 def _schema_of(shape: TableShape) -> Schema:

@@ -169,6 +169,23 @@ def test_earlier_list_of_topics_is_shown_while_reports_take_long_to_read(monkeyp
     run(test)
 
 
+def test_first_list_of_topics_does_not_hold_up_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        stage = Stage(monkeypatch)
+        may_read = asyncio.Event()
+
+        async def read() -> frozenset[str]:
+            await may_read.wait()
+            return frozenset({"clicks"})
+
+        monkeypatch.setattr(stage.audits, "_reported", Cached(read, 1.0, stage.clock.monotonic))
+        assert await stage.audits.reported_topics() is None
+        may_read.set()
+        assert await stage.audits.reported_topics() == {"clicks"}
+
+    run(test)
+
+
 def test_close_ends_without_waiting_for_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         stage = Stage(monkeypatch)

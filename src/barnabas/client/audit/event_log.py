@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
@@ -77,6 +78,50 @@ def read_events_of(
             "topic %s has %d records that are not monitoring events; the audit ignores them", AUDIT_TOPIC, refused
         )
     return events
+
+
+class ReportedTopics:
+    """The topics with monitoring events. Each call reads only the new events. Not thread-safe.
+
+    :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names.
+    """
+
+    def __init__(self, bootstrap: Bootstrap) -> None:
+        self._bootstrap = bootstrap
+        self._topic_id = ""
+        self._read: dict[TopicPartition, tuple[int, int]] = {}
+        self._topics: set[str] = set()
+
+    def read(self, admin: Admin) -> frozenset[str]:
+        """Return the topics of this cluster about which producers, mirrors or loads have reported.
+
+        :raises ApiError: `_audit` cannot be read.
+        """
+        existing = set(admin.list_topics())
+        if AUDIT_TOPIC not in existing:
+            return frozenset()
+        topic_id = admin.describe_topics([AUDIT_TOPIC])[0].id
+        ranges = topic_ranges(admin, AUDIT_TOPIC)
+        has_expired = any(begin > self._read.get(where, (begin, 0))[0] for where, (begin, _end) in ranges.items())
+        if topic_id != self._topic_id or has_expired:
+            self._topic_id, self._read, self._topics = topic_id, {}, set()
+        for where, (begin, end) in ranges.items():
+            start = max(begin, self._read.get(where, (begin, begin))[1])
+            with RangeReader(self._bootstrap, where.topic, where.partition, start, end) as reader:
+                for batches in reader:
+                    keys = [record.key for record in read_records(batches, *where) if record.offset >= start]
+                    self._topics |= existing.intersection(filter(None, map(_topic_of, keys)))
+            self._read[where] = begin, end
+        return frozenset(self._topics & existing)
+
+
+def _topic_of(key: bytes | None) -> str | None:
+    """Return the topic in the key of an event's record; None if the key is not one of an event."""
+    try:
+        found = json.loads(key or b"")
+    except (ValueError, RecursionError):
+        return None
+    return found[0] if isinstance(found, list) and found and isinstance(found[0], str) else None
 
 
 def _values(bootstrap: Bootstrap, where: TopicPartition, begin: int, end: int) -> Iterator[bytes]:

@@ -60,13 +60,15 @@ class FindingRow:
 
 async def completeness(context: Context) -> Response:
     """Show the topics about which producers have reported, and the names of all others."""
-    rows, reported = await context.view.rows(), await context.view.within(context.audits.reported_topics())
+    rows, known = await context.view.rows(), await context.view.within(context.audits.reported_topics())
+    reported = known or frozenset()
     audited = [row for row in rows if row.name in reported]
     found = listing(context, audited, _name_of, {"name": _name_of, "records": lambda row: row.records})
     return context.page(
         "_completeness.html" if context.is_partial else "completeness.html",
         title="Completeness",
         list=found,
+        is_known=known is not None,
         others=[row.name for row in rows if row.name not in reported and not row.name.startswith("_")],
     )
 
