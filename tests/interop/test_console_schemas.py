@@ -45,6 +45,7 @@ def test_records_are_decoded_by_the_registry(broker: BrokerProcess, tmp_path: Pa
         assert "{&#34;page&#34;: &#34;/&lt;b&gt;0&#34;, &#34;user&#34;: {&#34;id&#34;: 0}}" in page
         assert "<b>page</b>: &#34;/json&#34;" in page
         assert "the registry has no schema 65535" in page
+        assert f"-s key=protobuf -s value=json -r {registry.url}" in page  # the newest decoded key and value
         assert {"/schema?name=clicks-value&amp;version=1", "/schema?name=clicks-key&amp;version=1"} <= set(
             re.findall(r'href="(/schema[^"]+)"', page)
         )

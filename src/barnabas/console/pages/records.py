@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -24,6 +24,7 @@ from barnabas.console.record_search import RECORDS_MAX, Filter, reader, search
 from barnabas.console.record_text import Branch, Shown, shown, visible
 from barnabas.errors import BarnabasError
 from barnabas.model import TopicPartition
+from barnabas.serialization.registry_settings import without_user
 
 DEFAULT_LIMIT = 50
 FROM_END, FROM_BEGINNING, FROM_OFFSET, FROM_TIME = "end", "beginning", "offset", "time"
@@ -67,7 +68,7 @@ async def records(context: Context) -> Response:
         found=found,
         fields=fields,
         limit=limit,
-        command=_command(context, topic, fields, limit),
+        command=_command(context, topic, fields, limit, rows),
         schema_link=schema_link,
     )
 
@@ -276,13 +277,30 @@ async def _one(context: Context) -> Any:
     return found.records[0]
 
 
-def _command(context: Context, topic: str, fields: Mapping[str, str], limit: int) -> str:
+def _command(
+    context: Context,
+    topic: str,
+    fields: Mapping[str, str],
+    limit: int,
+    rows: Sequence[tuple[Any, Shown, Shown]],
+) -> str:
     """Return the command that shows the same records."""
     words = ["barnabas", "consume", topic, "-b", context.console.config.bootstrap]
     if fields["partition"]:
         words += ["-p", fields["partition"]]
     position = {FROM_OFFSET: fields["offset"], FROM_TIME: f"s@{fields['time']}", FROM_END: f"-{limit}"}
-    return shlex.join([*words, "-o", position.get(fields["from"], "beginning"), "-c", str(limit), "-e"])
+    words += ["-o", position.get(fields["from"], "beginning"), "-c", str(limit), "-e"]
+    kinds = {"key": _kind(key for _record, key, _value in rows), "value": _kind(value for *_others, value in rows)}
+    formats = [word for part, kind in kinds.items() if kind for word in ("-s", f"{part}={kind}")]
+    if formats:
+        words += [*formats, "-r", without_user(context.console.config.registry or "")]
+    return shlex.join(words)
+
+
+def _kind(parts: Iterable[Shown]) -> str:
+    """Return the format of the first key or value that was decoded; an empty text if none was."""
+    decoded = (each.decoded for each in parts if each.decoded is not None and not each.decoded.problem)
+    return next((each.schema.kind.lower() for each in decoded if each.schema is not None), "")
 
 
 def _headers(text: str) -> list[tuple[str, bytes]]:
