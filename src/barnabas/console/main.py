@@ -108,6 +108,8 @@ def check_settings(config: ConsoleConfig) -> None:
     """
     settings = config.settings_of("user", "password") if config.signs_in else config.settings
     connection_security(make_config(AdminConfig, {**settings, "bootstrap.servers": config.bootstrap}, {}))
+    if config.source is not None:
+        connection_security(make_config(AdminConfig, dict(config.source), {}))
     if config.security.tls is not None:
         server_context(config.security.tls)
     if config.registry is not None:
