@@ -1,6 +1,7 @@
 """Takes away from a process what only Linux or Unix has. Python runs this file at its start if it is on PYTHONPATH.
 
-The standard library keeps what it has bound at its import, so its modules are imported first.
+The standard library keeps what it has bound at its import, so its modules are imported first. Under another name, for
+example when pytest looks for doctests, the module takes nothing away.
 """
 
 import asyncio.unix_events
@@ -14,8 +15,6 @@ import subprocess  # noqa: F401
 import sys
 import tempfile  # noqa: F401
 
-for _name in ("fcntl", "resource", "readline", "termios", "pwd", "grp", "uvloop"):
-    sys.modules[_name] = None  # type: ignore[assignment] - an import then fails
 _OS = (
     "O_CLOEXEC",
     "O_DIRECTORY",
@@ -40,10 +39,6 @@ _OTHERS = (
     (select, ("poll", "epoll")),
     (socket, ("MSG_MORE", "TCP_INFO")),
 )
-for _module, _names in _OTHERS:
-    for _name in _names:
-        if hasattr(_module, _name):
-            delattr(_module, _name)
 
 
 class _Missing:
@@ -55,5 +50,16 @@ def _no_signal_handlers(*_arguments: object) -> None:
     raise NotImplementedError
 
 
-socket.socket.sendmsg = _Missing()  # type: ignore[assignment, method-assign]
-asyncio.unix_events._UnixSelectorEventLoop.add_signal_handler = _no_signal_handlers  # type: ignore[assignment]
+def _take_away() -> None:
+    for name in ("fcntl", "resource", "readline", "termios", "pwd", "grp", "uvloop"):
+        sys.modules[name] = None  # type: ignore[assignment] - an import then fails
+    for module, names in _OTHERS:
+        for name in names:
+            if hasattr(module, name):
+                delattr(module, name)
+    socket.socket.sendmsg = _Missing()  # type: ignore[assignment, method-assign]
+    asyncio.unix_events._UnixSelectorEventLoop.add_signal_handler = _no_signal_handlers  # type: ignore[assignment]
+
+
+if __name__ == "sitecustomize":
+    _take_away()
