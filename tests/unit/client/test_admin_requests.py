@@ -24,7 +24,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.committed_offsets import commit_offsets, committed_offsets
 from barnabas.client.config import AdminConfig
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.errors import ApiError, ErrorCode
+from barnabas.errors import ApiError, ErrorCode, UnsupportedVersionError
 from barnabas.groups.subscriptions import encode_assignment, encode_subscription
 from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.alter_replica_log_dirs import (
@@ -32,6 +32,14 @@ from barnabas.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
+)
+from barnabas.protocol.messages.consumer_group_describe import (
+    ConsumerGroupAssignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupTopic,
+    DescribedConsumerGroup,
+    DescribedConsumerGroupMember,
 )
 from barnabas.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from barnabas.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -245,9 +253,62 @@ def test_members_of_other_protocols_have_no_partitions():
     assert found.partitions == ()
 
 
-@pytest.mark.parametrize("answer", [{"state": "Dead"}, {"error_code": ErrorCode.GROUP_ID_NOT_FOUND}])
-def test_group_that_does_not_exist_is_dead(answer):
+NOT_CLASSIC = [{"state": "Dead"}, {"error_code": ErrorCode.GROUP_ID_NOT_FOUND}]
+
+
+def of_consumers(code=ErrorCode.NONE):
+    topic = ConsumerGroupTopic(topic_id=bytes(16), topic_name="t", partitions=[1, 0])
+    consumer = DescribedConsumerGroupMember(
+        member_id="m",
+        instance_id="i",
+        member_epoch=2,
+        client_id="c",
+        client_host="/10.0.0.1",
+        subscribed_topic_names=["t"],
+        assignment=ConsumerGroupAssignment(topic_partitions=[topic]),
+    )
+    group = DescribedConsumerGroup(
+        error_code=code,
+        group_id="g",
+        group_state="Reconciling",
+        group_epoch=4,
+        assignment_epoch=4,
+        assignor_name="uniform",
+        members=[consumer],
+    )
+    return {ConsumerGroupDescribeRequest: [ConsumerGroupDescribeResponse(groups=[group])]}
+
+
+@pytest.mark.parametrize("answer", NOT_CLASSIC)
+def test_group_of_type_consumer_has_members(answer):
+    found = ask(describe_g, described(**answer) | of_consumers())
+    assert (found.state, found.protocol_type, found.assignor) == ("Reconciling", "consumer", "uniform")
+    assert found.coordinator.id == 1
+    (consumer,) = found.members
+    assert (consumer.client_id, consumer.host, consumer.instance_id) == ("c", "10.0.0.1", "i")
+    assert (consumer.topics, consumer.partitions) == (("t",), (TopicPartition("t", 0), TopicPartition("t", 1)))
+
+
+@pytest.mark.parametrize("answer", NOT_CLASSIC)
+@pytest.mark.parametrize("code", [ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION])
+def test_group_that_does_not_exist_is_dead(answer, code):
+    assert not ask(describe_g, described(**answer) | of_consumers(code)).exists
+
+
+@pytest.mark.parametrize("answer", NOT_CLASSIC)
+def test_group_is_dead_if_brokers_lack_the_type_consumer(answer, monkeypatch):
+    def version_for(_channel, request):
+        if request is ConsumerGroupDescribeRequest:
+            raise UnsupportedVersionError("no ConsumerGroupDescribe")
+        return 99
+
+    monkeypatch.setattr(ScriptedChannel, "version_for", version_for)
     assert not ask(describe_g, described(**answer)).exists
+
+
+def test_refused_group_of_type_consumer_is_an_error():
+    with pytest.raises(ApiError, match="TOPIC_AUTHORIZATION_FAILED"):
+        ask(describe_g, described(state="Dead") | of_consumers(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
 
 
 HERE = TopicPartition("t", 0)

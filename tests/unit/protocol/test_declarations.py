@@ -24,6 +24,10 @@ from barnabas.protocol.declare import (
     message_of,
     response_of,
 )
+from barnabas.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
 from barnabas.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from barnabas.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -39,6 +43,8 @@ from barnabas.protocol.messages.read_share_group_state import ReadShareGroupStat
 from barnabas.protocol.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 
 WITHOUT_DEFINITION = {
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
     PushTelemetryRequest,
@@ -50,8 +56,8 @@ WITHOUT_DEFINITION = {
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
 }
-"""kafka-python has no telemetry and no share groups: `test_telemetry_messages.py` and `test_share_group_messages.py`
-have frames of these messages.
+"""kafka-python has no telemetry and no groups of the types `consumer` and `share`: `test_telemetry_messages.py` and
+`test_share_group_messages.py` have frames of these messages.
 """
 
 DECLARED = [

@@ -7,6 +7,14 @@ from typing import Any
 import pytest
 
 from barnabas.protocol.codec import decode, encode_bytes
+from barnabas.protocol.messages.consumer_group_describe import (
+    ConsumerGroupAssignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupTopic,
+    DescribedConsumerGroup,
+    DescribedConsumerGroupMember,
+)
 from barnabas.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsResponse,
@@ -48,7 +56,42 @@ def offsets(lag: int) -> DescribeShareGroupOffsetsResponse:
     )
 
 
+def consumer_group(member_type: int) -> ConsumerGroupDescribeResponse:
+    topic = ConsumerGroupTopic(topic_id=ID, topic_name="t", partitions=[0, 5])
+    member = DescribedConsumerGroupMember(
+        member_id="m",
+        instance_id="i",
+        member_epoch=2,
+        client_id="c",
+        client_host="/10.0.0.1",
+        subscribed_topic_names=["t"],
+        subscribed_topic_regex="t.*",
+        assignment=ConsumerGroupAssignment(topic_partitions=[topic]),
+        member_type=member_type,
+    )
+    group = DescribedConsumerGroup(
+        error_code=0,
+        group_id="g",
+        group_state="Stable",
+        group_epoch=4,
+        assignment_epoch=3,
+        assignor_name="range",
+        members=[member],
+        authorized_operations=328,
+    )
+    return ConsumerGroupDescribeResponse(throttle_time_ms=1, groups=[group])
+
+
+CONSUMER_GROUP_HEX = (
+    "00000001 02 0000 00 0267 07537461626c65 00000004 00000003 0672616e6765"
+    " 02 026d 0269 00 00000002 0263 0a2f31302e302e302e31 020274 04742e2a"
+    " 02" + ID_HEX + "0274 03 00000000 00000005 00 00 01 00 {} 00 00000148 00 00"
+)
+
 MESSAGES = [
+    (0, ConsumerGroupDescribeRequest(group_ids=["g", "h"], include_authorized_operations=True), "03 0267 0268 01 00"),
+    (0, consumer_group(-1), CONSUMER_GROUP_HEX.format("")),
+    (1, consumer_group(1), CONSUMER_GROUP_HEX.format("01")),
     (1, ShareGroupDescribeRequest(group_ids=["g", "h"], include_authorized_operations=True), "03 0267 0268 01 00"),
     (
         1,

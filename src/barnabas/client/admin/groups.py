@@ -10,9 +10,15 @@ from dataclasses import dataclass
 from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
 from barnabas.client.offset_requests import missing_in_response
 from barnabas.client.permissions import Need
-from barnabas.errors import ApiError, BarnabasError, ErrorCode
+from barnabas.errors import ApiError, BarnabasError, ErrorCode, UnsupportedVersionError
 from barnabas.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, decode_assignment, decode_subscription
 from barnabas.model import Node, TopicPartition
+from barnabas.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedConsumerGroup,
+    DescribedConsumerGroupMember,
+)
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -55,7 +61,7 @@ class MemberDescription:
     """A member of a group, as described by the coordinator.
 
     `topics` (the subscription) and `partitions` (the assignment) are empty during a rebalance, and for members that do
-    not use the consumer protocol.
+    not use the consumer protocol. `topics` has no patterns of groups of the type `consumer`.
     """
 
     member_id: str
@@ -70,9 +76,10 @@ class MemberDescription:
 class GroupDescription:
     """A group and its members.
 
-    `state` is Empty, PreparingRebalance, CompletingRebalance or Stable, as in Kafka; Dead means that the group does not
-    exist. `assignor` is the assignor that the members agree on, for example `range`. `coordinator` is the broker that
-    described the group.
+    `state` is Empty, PreparingRebalance, CompletingRebalance or Stable, as in Kafka; groups of the type `consumer` have
+    Assigning and Reconciling instead of the rebalances. Dead means that the group does not exist. `assignor` is the
+    assignor that the members agree on, for example `range`, or that of the broker, for example `uniform`. `coordinator`
+    is the broker that described the group.
     """
 
     group: str
@@ -122,6 +129,8 @@ def _listed(response: ListGroupsResponse) -> Iterable[GroupListing]:
 async def describe_group(cluster: Cluster, group: str) -> GroupDescription:
     """Return a group's description from its coordinator. A group that does not exist has the state Dead.
 
+    Kafka describes a group of the type `consumer` in an API of its own, and as Dead in that of classic groups.
+
     :raises ApiError: INVALID_GROUP_ID and other errors.
     :raises TimedOutError: the coordinator did not respond in time.
     """
@@ -134,8 +143,9 @@ async def describe_group(cluster: Cluster, group: str) -> GroupDescription:
             raise missing_in_response(f"group {group!r}")
         coordinator = await cluster.coordinator(group)
         # since DescribeGroups 6, Kafka returns an error for a missing group
-        if ErrorCode.of(found.error_code) is ErrorCode.GROUP_ID_NOT_FOUND:
-            return GroupDescription(group, DEAD, "", "", (), coordinator)
+        if ErrorCode.of(found.error_code) is ErrorCode.GROUP_ID_NOT_FOUND or found.group_state == DEAD:
+            described = await _describe_consumer_group(cluster, group, coordinator)
+            return described or GroupDescription(group, DEAD, "", "", (), coordinator)
         if found.error_code:
             raise ApiError(found.error_code, subject=f"group {group!r}")
         return _described(found, coordinator)
@@ -173,6 +183,48 @@ def _member(member: DescribedGroupMember, is_consumer: bool) -> MemberDescriptio
         member.group_instance_id,
         topics,
         partitions,
+    )
+
+
+async def _describe_consumer_group(cluster: Cluster, group: str, coordinator: Node) -> GroupDescription | None:
+    """Return a group of the type `consumer`; None if there is none, or the broker lacks the type."""
+    try:
+        response: ConsumerGroupDescribeResponse = await cluster.ask_coordinator(
+            group, ConsumerGroupDescribeRequest(group_ids=[group])
+        )
+    except UnsupportedVersionError:
+        return None
+    found = next((each for each in response.groups if each.group_id == group), None)
+    if found is None:
+        raise missing_in_response(f"group {group!r}")
+    # a broker of Kafka 3.7 or 3.8 advertises the API even if its settings exclude the type
+    if ErrorCode.of(found.error_code) in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+        return None
+    if found.error_code:
+        raise ApiError(found.error_code, found.error_message or "", f"group {group!r}")
+    return _described_by_broker(found, coordinator)
+
+
+def _described_by_broker(group: DescribedConsumerGroup, coordinator: Node) -> GroupDescription:
+    return GroupDescription(
+        group.group_id,
+        group.group_state,
+        CONSUMER_PROTOCOL_TYPE,
+        group.assignor_name,
+        tuple(map(_member_of_broker, group.members)),
+        coordinator,
+    )
+
+
+def _member_of_broker(member: DescribedConsumerGroupMember) -> MemberDescription:
+    assigned = member.assignment.topic_partitions
+    return MemberDescription(
+        member.member_id,
+        member.client_id,
+        member.client_host.removeprefix("/"),
+        member.instance_id,
+        tuple(sorted(member.subscribed_topic_names)),
+        tuple(sorted(TopicPartition(topic.topic_name, number) for topic in assigned for number in topic.partitions)),
     )
 
 
