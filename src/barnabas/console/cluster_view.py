@@ -34,6 +34,10 @@ SAMPLED_SHARE_MAX = 0.1
 """The maximum share of the time in which a view samples: a large cluster is sampled less often."""
 CALL_S_MAX = 10.0
 """The time after which a page shows an error instead of waiting for the brokers."""
+REQUEST_MS = 5_000
+"""The time limit of a request, unless the settings have one: after it, the client gives up the connection to a broker
+that hangs, and asks another. It is half of `CALL_S_MAX`, so that a page can still come from the other broker.
+"""
 SAMPLED_GROUPS_MAX = 500
 SAMPLED_SHARE_GROUPS_MAX = 50
 """The number of share groups whose lag is sampled: each costs the brokers a request of their own."""
@@ -114,7 +118,7 @@ class ClusterView:
 
     def __init__(self, settings: Mapping[str, str], clock: Clock, admin: AsyncAdmin | None = None) -> None:
         self.settings = dict(settings)
-        self.admin = AsyncAdmin(self.settings) if admin is None else admin
+        self.admin = AsyncAdmin({"request.timeout.ms": REQUEST_MS, **self.settings}) if admin is None else admin
         self._clock = clock
         self._cluster = Cached(self.admin.describe_cluster, AGE_S_MAX, clock.monotonic)
         self._topics = Cached(self._fetch_topics, AGE_S_MAX, clock.monotonic)
