@@ -35,6 +35,7 @@ ID = "orders-<b>1</b>"
 PASSWORD = "alice-secret"
 PRODUCERS = "/producers?topic=clicks&partition=0"
 GROUP = "workers/<1>"
+CONSUMER_GROUP = "readers/<1>"
 RECORD_BYTES = 100_000
 """More than a pipe holds: a share consumer whose output nobody reads blocks with the records of its poll."""
 SLOW_S = 180
@@ -68,11 +69,13 @@ def kafka(suite: Suite) -> None:
             settings = settings_file(folder, of_java)
             release_records(settings, {"bootstrap": server.address})
             stack.enter_context(holding_consumer(settings))
+            stack.enter_context(consumer_of_group(server.address))
             console = stack.enter_context(running_console(server.address))
             suite.show_all("kafka", console.url, PAGES)
             with suite.tab(console.url) as tab:
                 check_transactions(tab)
                 check_share_group(tab)
+                check_consumer_group(tab)
                 producer.commit_transaction(SLOW_S)
                 check_committed(tab)
             check_elections(suite, console.url, server, admin)
@@ -151,6 +154,34 @@ def holding_consumer(settings: Path) -> Iterator[None]:
             consumer.kill()
 
 
+@contextlib.contextmanager
+def consumer_of_group(address: str) -> Iterator[None]:
+    """Run a member of a group of the type `consumer` that has partitions, until the block ends.
+
+    librdkafka sends the heartbeats in a thread of its own, also without further polls.
+    """
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": CONSUMER_GROUP,
+            "group.protocol": "consumer",
+            "client.id": "reader",
+            "max.poll.interval.ms": 10 * SLOW_MS,
+        }
+    )
+    try:
+        consumer.subscribe(["clicks"])
+
+        def has_partitions() -> bool:
+            consumer.poll(0.1)
+            return bool(consumer.assignment())
+
+        wait_until(has_partitions, "the consumer has partitions", SLOW_S)
+        yield
+    finally:
+        consumer.close()
+
+
 def check_transactions(tab: Any) -> None:
     """Click from the topic to the producers of a partition, and to their transaction."""
     page = tab.open("/topic?name=clicks")
@@ -179,6 +210,15 @@ def check_share_group(tab: Any) -> None:
     deliveries = page.get_by_role("region", name="Deliveries").locator("tbody tr")
     expect(deliveries.first).to_contain_text("available or acquired")
     expect(page.locator("[data-chart] canvas")).to_be_visible()
+
+
+def check_consumer_group(tab: Any) -> None:
+    """Click from the groups to the group of the type `consumer`, and its member."""
+    page = tab.open("/groups")
+    page.get_by_role("link", name=CONSUMER_GROUP).click()
+    expect(page.locator("dl")).to_contain_text("uniform")
+    expect(page.get_by_role("region", name="Members").locator("tbody tr")).to_contain_text(["reader"])
+    expect(page.get_by_role("region", name="Offsets").locator("tbody tr")).to_have_count(3)
 
 
 def check_committed(tab: Any) -> None:
