@@ -13,7 +13,6 @@ import pytest
 from barnabas import Admin
 from barnabas.spark import JavaNotFoundError, local_session, stop_session
 from barnabas.spark.options import parse_stream_options
-from barnabas.spark.stream_reader import BarnabasStreamReader
 from tests.support.broker_process import BrokerProcess
 from tests.support.numbered_topic import COUNT, TOPIC, produce_numbers
 from tests.support.object_store import ObjectStore, running_store
@@ -22,6 +21,8 @@ from tests.support.xdist_groups import SPARK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from barnabas.spark.stream_reader import BarnabasStreamReader
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
@@ -90,6 +91,8 @@ def open_reader(broker: BrokerProcess) -> Iterator[Callable[..., BarnabasStreamR
 
     Without options that say what is read it is the topic `clicks`.
     """
+    from barnabas.spark.stream_reader import BarnabasStreamReader  # noqa: PLC0415  # needs Spark 4.2
+
     readers: list[BarnabasStreamReader] = []
 
     def make(*, cores: int | None = None, **options: str) -> BarnabasStreamReader:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from barnabas.spark.error_summaries import hide_traceback
 from barnabas.spark.filter_pushdown import PushedFilters, push_filters, restrict_ranges
@@ -14,6 +15,9 @@ from barnabas.spark.range_partition import make_partitions, read_partition
 from barnabas.spark.range_reading import check_reachable, open_admin
 from barnabas.spark.range_resolution import count_partitions, describe_visible, resolve_ranges, select_partitions
 from barnabas.spark.worker_gc import freeze_imports
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
 
 
 class BarnabasReader(DataSourceReader):

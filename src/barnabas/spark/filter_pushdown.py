@@ -12,26 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pyspark.sql.datasource as spark_filters  # Spark 4.0 has no filters, and pushes none down
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import (
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
-)
 
 from barnabas.model import TopicPartition
 from barnabas.spark.columns import TIMESTAMP_MS_MAX
 from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.range_resolution import OffsetLookup
 from barnabas.spark.worker_python import context_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
 
 NEVER_NULL = frozenset({"topic", "partition", "offset"})
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -92,7 +85,7 @@ class PushedFilters:
 def push_filters(filters: Iterable[Filter]) -> tuple[PushedFilters, list[Filter]]:
     """Return the restrictions of filters, and the filters that Spark still has to check.
 
-    >>> push_filters([EqualTo(("partition",), 3)])[0].partitions
+    >>> push_filters([spark_filters.EqualTo(("partition",), 3)])[0].partitions
     frozenset({3})
     """
     narrowing, rest = PushedFilters(), []
@@ -121,7 +114,7 @@ def _push_one(narrowing: PushedFilters, condition: Filter) -> tuple[PushedFilter
     """Return the restrictions with one more filter, and True if Spark need not evaluate this filter again."""
     path: Sequence[str] = getattr(condition, "attribute", ())
     column = path[0].lower() if len(path) == 1 else ""
-    if isinstance(condition, IsNotNull):
+    if isinstance(condition, spark_filters.IsNotNull):
         return narrowing, column in NEVER_NULL
     restrict = _COLUMNS.get(column)
     return (narrowing, False) if restrict is None else restrict(narrowing, condition)
@@ -155,14 +148,17 @@ def _push_offset(narrowing: PushedFilters, condition: Filter) -> tuple[PushedFil
 
 
 def _push_timestamp(narrowing: PushedFilters, condition: Filter) -> tuple[PushedFilters, bool]:
-    values = condition.value if isinstance(condition, In) else (getattr(condition, "value", None),)
+    values = condition.value if isinstance(condition, spark_filters.In) else (getattr(condition, "value", None),)
     times = [_microseconds(value) for value in values if value is not None]
     known = [time for time in times if time is not None]
     if not known or len(known) < len(times):
         return narrowing, False
-    if isinstance(condition, GreaterThan):
+    if isinstance(condition, spark_filters.GreaterThan):
         least_ms = min(known) // 1000 + 1
-    elif isinstance(condition, (EqualTo, EqualNullSafe, In, GreaterThanOrEqual)):
+    elif isinstance(
+        condition,
+        spark_filters.EqualTo | spark_filters.EqualNullSafe | spark_filters.In | spark_filters.GreaterThanOrEqual,
+    ):
         least_ms = -(-min(known) // 1000)
     else:
         return narrowing, False
@@ -182,9 +178,9 @@ _COLUMNS: dict[str, Callable[[PushedFilters, Filter], tuple[PushedFilters, bool]
 
 def _values(condition: Filter, kind: type) -> frozenset[Any] | None:
     """Return the values of an equality or IN filter; None for other filters and for values that contain null."""
-    if isinstance(condition, (EqualTo, EqualNullSafe)):
+    if isinstance(condition, (spark_filters.EqualTo, spark_filters.EqualNullSafe)):
         given: Iterable[Any] = (condition.value,)
-    elif isinstance(condition, In):
+    elif isinstance(condition, spark_filters.In):
         given = condition.value
     else:
         return None
@@ -197,13 +193,13 @@ def _interval(condition: Filter) -> Interval | None:
     if type(value) is not int:
         return None
     match condition:
-        case GreaterThan():
+        case spark_filters.GreaterThan():
             return Interval(least=value + 1)
-        case GreaterThanOrEqual():
+        case spark_filters.GreaterThanOrEqual():
             return Interval(least=value)
-        case LessThan():
+        case spark_filters.LessThan():
             return Interval(greatest=value - 1)
-        case LessThanOrEqual():
+        case spark_filters.LessThanOrEqual():
             return Interval(greatest=value)
     return None
 

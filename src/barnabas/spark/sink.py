@@ -1,4 +1,4 @@
-"""`df.write.format("barnabas")` and `df.writeStream.format("barnabas")`: the sink that sends rows to topics.
+"""`df.write.format("barnabas")`: the sink that sends rows to topics, also of streaming queries (`stream_sink.py`).
 
 Each task has an idempotent producer, and succeeds when all of its records are acknowledged. Spark repeats failed tasks,
 and micro-batches that a crash interrupted. So the sink delivers at least once, as Spark's Kafka sink does.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from barnabas.client.producer.producer import Producer
 from barnabas.errors import ConfigurationError
@@ -40,17 +40,6 @@ class Written(WriterCommitMessage):
 
 class BarnabasWriter(DataSourceArrowWriter):
     """The writer of a batch query, on the executors."""
-
-    def __init__(self, options: SinkOptions) -> None:
-        self._options = options
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Send the rows of one task."""
-        return write_rows(self._options, iterator)
-
-
-class BarnabasStreamWriter(DataSourceStreamArrowWriter):
-    """The writer of a streaming query, on the executors."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options

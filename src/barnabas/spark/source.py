@@ -30,8 +30,9 @@ from barnabas.spark.filter_pushdown import supports_filter_pushdown
 from barnabas.spark.options import parse_any_options, parse_options, parse_stream_options
 from barnabas.spark.range_partition import check_columns, make_schema
 from barnabas.spark.range_reading import check_reachable
+from barnabas.spark.refused_stream import RefusedStream
 from barnabas.spark.sink_options import SinkOptions, parse_sink_options
-from barnabas.spark.stream_reader import BarnabasStreamReader, RefusedStream
+from barnabas.spark.spark_version import FILTERS, STREAM_SINKS, STREAM_SOURCES, require_spark
 from barnabas.spark.table_options import (
     given_options,
     is_for_table,
@@ -43,7 +44,9 @@ from barnabas.spark.worker_packages import check_workers
 from barnabas.spark.worker_python import cores_of, worker_python
 
 if TYPE_CHECKING:
-    from barnabas.spark.sink import BarnabasStreamWriter, BarnabasWriter
+    from barnabas.spark.sink import BarnabasWriter
+    from barnabas.spark.stream_reader import BarnabasStreamReader
+    from barnabas.spark.stream_sink import BarnabasStreamWriter
 
 
 class BarnabasDataSource(DataSource):
@@ -89,6 +92,9 @@ class BarnabasDataSource(DataSource):
     def streamReader(self, schema: StructType) -> BarnabasStreamReader | RefusedStream:  # noqa: N802  Spark's name
         """Return the reader that plans and runs the micro-batches of a streaming query."""
         try:
+            require_spark('readStream.format("barnabas")', STREAM_SOURCES)
+            from barnabas.spark.stream_reader import BarnabasStreamReader  # noqa: PLC0415  # does not import before 4.2
+
             options = parse_stream_options(options_of_query(self.options, schema))
             return BarnabasStreamReader(options, check_columns(schema), self.cores)
         except BarnabasError as error:
@@ -110,12 +116,13 @@ class BarnabasDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> BarnabasStreamWriter:  # noqa: N802  Spark's name
         """Return the writer that sends the rows of a streaming query to topics.
 
-        :raises ConfigurationError: An option or a column is invalid, or `overwrite` is True.
+        :raises ConfigurationError: An option or a column is invalid, `overwrite` is True, or Spark is older than 4.1.
         :raises TimedOutError: No broker answers at the bootstrap addresses.
         """
-        from barnabas.spark.sink import BarnabasStreamWriter  # noqa: PLC0415
-
         with hide_traceback():
+            require_spark('writeStream.format("barnabas")', STREAM_SINKS)
+            from barnabas.spark.stream_sink import BarnabasStreamWriter  # noqa: PLC0415
+
             options = self._sink_options(schema, overwrite=overwrite)
             check_reachable(options.bootstrap, options.client_options)
             return BarnabasStreamWriter(options)
@@ -147,8 +154,11 @@ def register(spark: SparkSession, *, pushdown: bool | None = None) -> None:
         `spark.sql.python.filterPushdown.enabled` in the session. None enables it if Spark keeps the queries on one
         frame apart. Spark 4.3 does not: two queries with different filters on the frame of one `load()` return wrong
         rows. With True, make a new frame for each query.
-    :raises ConfigurationError: The Python of the session's workers lacks this package or one of its dependencies.
+    :raises ConfigurationError: The Python of the session's workers lacks this package or one of its dependencies; or
+        `pushdown` is True and Spark is older than 4.1.
     """
+    if pushdown:
+        require_spark("filter pushdown", FILTERS)
     narrows = supports_filter_pushdown(spark) if pushdown is None else pushdown
     if narrows:
         # Spark disables filter pushdown by default, and rejects a source with pushdown while it is disabled.

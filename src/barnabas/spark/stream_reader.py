@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -172,23 +172,6 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task as Arrow batches of bounded size."""
         return read_partition(partition, self._options.source, self._columns)
-
-
-class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of an invalid streaming query. Each method raises the error of the query.
-
-    If `streamReader` raised the error itself, Spark would call `stop` on the missing reader and report that failure
-    instead.
-    """
-
-    def __init__(self, error: BarnabasError) -> None:
-        self._error = error
-
-    def _refuse(self, *_asked: Any, **_named: Any) -> NoReturn:
-        with hide_traceback():
-            raise self._error
-
-    initialOffset = latestOffset = getDefaultReadLimit = prepareForTriggerAvailableNow = partitions = read = _refuse  # noqa: N815
 
 
 LOSSES_LOGGED_MAX = 5

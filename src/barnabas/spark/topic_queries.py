@@ -14,12 +14,12 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
-from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import MapType, StringType
 
 from barnabas.errors import BarnabasError
 from barnabas.spark.source import register
+from barnabas.spark.spark_version import ARROW_FUNCTIONS, require_spark
 
 MakeColumn = Callable[[pa.Array], pa.Array]
 Decode = Callable[[pa.Array], list[pa.Array]]
@@ -49,7 +49,11 @@ class QueryRefusedError(BarnabasError):
 
 
 def prepare(spark: SparkSession) -> None:
-    """Configure a session for statements on topics. Statements can no longer read files."""
+    """Configure a session for statements on topics. Statements can no longer read files.
+
+    :raises ConfigurationError: Spark is older than 4.1.
+    """
+    require_spark("SQL on topics with --engine spark", ARROW_FUNCTIONS)
     register(spark)
     for name, value in _SETTINGS.items():
         spark.conf.set(name, value)
@@ -77,6 +81,8 @@ def make_topic_view(
     :param as_text: Converts keys and values to text.
     :param headers_as_map: Converts headers to maps of text.
     """
+    from pyspark.sql.pandas.functions import arrow_udf  # noqa: PLC0415  # Spark 4.0 does not have it
+
     of_client = {f"kafka.{name}": str(value) for name, value in settings.items()}
     options = {**of_client, "subscribe": topic, "includeHeaders": "true"}
     records = spark.read.format("barnabas").options(**options).load()
