@@ -20,7 +20,7 @@ PROFILE := soak
 MINUTES := 20
 SEEDS := 1000
 RUNS := 20
-SUITE := kafka-go kafkajs platformatic rskafka goka faststream opentelemetry quix-streams metrics exporters security authorization console
+SUITE := kafka-go kafkajs platformatic rskafka goka faststream opentelemetry quix-streams metrics exporters security authorization console versions
 
 # With LOG=path given to make, the path reaches the demo through the environment: no quoting can break it. So do BROKERS=3,
 # FAULT=lose, double or late, and CONSOLE=1.
@@ -39,7 +39,7 @@ DEMO_ARGUMENTS += -- "$$LOG"
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-for system check docs suites soak fuzz simulate faults bench compare fmt clean console-pictures setup-demo setup-dev setup-bench
+.PHONY: help demo test test-for system check docs suites soak fuzz simulate faults bench compare fmt clean console-pictures sdist wheels release setup-demo setup-dev setup-bench setup-release
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -102,6 +102,15 @@ bench: setup-bench ## measure beside every peer, and write docs/benchmarks.md; B
 compare: setup-dev ## measure the checkout beside an older commit, in pairs of runs; BASE=commit; W="W1 W4": some; PAIRS=7; JSON=file
 	@exec $(PYTHON) -m bench.compare --base="$$BASE" $(if $(PAIRS),--pairs="$$PAIRS") $(if $(JSON),--json="$$JSON") -- $(W)
 
+sdist: setup-release ## build the source distribution into dist/, and check its description
+	@$(PYTHON) tools/wheels.py --only sdist
+
+wheels: setup-release ## build, audit and try the source distribution and all wheels in dist/; ONLY=aarch64: some
+	@$(PYTHON) tools/wheels.py $(if $(ONLY),--only "$(ONLY)")
+
+release: setup-dev setup-release ## check, build and tag a version, and print the commands that publish it; VERSION=1.2.0; DRY=1: no tag
+	@$(PYTHON) tools/release.py "$(VERSION)" $(if $(DRY),--dry-run)
+
 fmt: setup-dev ## format the code, and mend what ruff can mend
 	.venv/bin/ruff check --fix $(CODE)
 	.venv/bin/ruff format $(CODE)
@@ -120,3 +129,6 @@ setup-dev:
 
 setup-bench:
 	@tools/setup.sh bench
+
+setup-release:
+	@tools/setup.sh release

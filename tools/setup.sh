@@ -5,13 +5,14 @@
 #   tools/setup.sh demo     packages for the demo (Spark, Iceberg, the flights, matplotlib)
 #   tools/setup.sh dev      the same, and packages for tests and checks
 #   tools/setup.sh bench    packages for the demo, and the clients and brokers of the comparison
+#   tools/setup.sh release  the tools that build and check wheels
 #
 # A stamp in .venv contains the checksum of the installed sources, so that a second run does nothing.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/say.sh
 
-extra=${1:?"usage: tools/setup.sh demo|dev|bench"}
+extra=${1:?"usage: tools/setup.sh demo|dev|bench|release"}
 stamp=.venv/installed-$extra
 wanted=$(cat pyproject.toml setup.py src/barnabas/records/*.pyx src/barnabas/records/*_parts/*.pxi | cksum)
 
@@ -78,8 +79,8 @@ fi
 say "installing barnabas[$extra] into .venv; the first time this takes minutes (PySpark is 400 MB)"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input --use-pep517 --editable ".[$extra]" ||
     die "pip could not install barnabas[$extra]; its error stands above"
-if [ "$extra" != demo ]; then
-    echo "$wanted" >.venv/installed-demo # the others contain it
-fi
+case $extra in
+dev | bench) echo "$wanted" >.venv/installed-demo ;; # both contain it
+esac
 echo "$wanted" >"$stamp"
 [ "$extra" != demo ] || make_class_archive

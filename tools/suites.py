@@ -290,9 +290,10 @@ SCRIPTS = {
     "security": "security_suite.py",
     "authorization": "authorization_suite.py",
     "console": "console_suite.py",
+    "versions": "versions_suite.py",
 }
 """The suites that have a separate program: Prometheus with dashboards and alerts, exporters for Kafka, clients that
-authenticate, tools with brokers that enforce ACLs, and the console in a browser."""
+authenticate, tools with brokers that enforce ACLs, the console in a browser, and other versions of dependencies."""
 
 
 def main() -> int:

@@ -50,11 +50,3 @@ def test_no_two_consumers_of_a_page_share_a_group(page: Path) -> None:
     groups = [group for code in consumers for group in set(GROUP.findall(code))]
     assert groups
     assert len(set(groups)) == len(groups), sorted(groups)
-
-
-def test_description_of_the_package_has_no_relative_links() -> None:
-    text = (ROOT / PROJECT["readme"]).read_text(encoding="utf-8")
-    assert len(text) > 500
-    assert not re.findall(r"\]\((?!https?://)[^)]*\)", text)
-    assert PROJECT["authors"]
-    assert PROJECT["classifiers"]

@@ -69,6 +69,7 @@ cdef enum Outcome:
 
 CODEC = "compiled"
 
+include "codec_parts/limited_api.pxi"
 include "codec_parts/storage.pxi"
 include "codec_parts/varints.pxi"
 include "codec_parts/fields.pxi"

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import TaskContext
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from barnabas.errors import ConfigurationError
 from barnabas.spark.batch_table import BatchFile, BatchTable, nullable
@@ -33,6 +32,7 @@ from barnabas.spark.iceberg_batch_table import IcebergBatchTable
 from barnabas.spark.java_errors import gateway_of, spark_errors_as
 from barnabas.spark.load_folder import claim_folder, remove_leftovers
 from barnabas.spark.projection import project
+from barnabas.spark.spark_version import arrow_schema_of
 from barnabas.spark.table_formats import open_place
 from barnabas.spark.table_place import DELTA, ICEBERG, TablePlace
 from barnabas.spark.table_store import Location
@@ -82,7 +82,7 @@ def append_batch(
     query = query_id or _query_of(batch)
     place = TablePlace.of(warehouse, catalog=catalog, catalog_properties=catalog_properties, table_format=table_format)
     target = open_place(place)
-    columns = pa.schema([nullable(field) for field in to_arrow_schema(batch.schema, timezone="UTC")])
+    columns = pa.schema([nullable(field) for field in arrow_schema_of(batch.schema)])
     current_table = partial(_kind_of(place), target, table)
     base = current_table(columns)
     location = base.location()

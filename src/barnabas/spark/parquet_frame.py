@@ -14,13 +14,14 @@ from urllib.parse import urlparse
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import coalesce, struct, transform, transform_values, when
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from barnabas.formats.column_names import sql_key
 from barnabas.formats.field_aliases import Path
 from barnabas.spark.parquet_batches import rows_of_file
 from barnabas.spark.projection import FormerNames
+from barnabas.spark.spark_version import arrow_schema_of
 
 READ_BY_SPARK = frozenset({"", "file", "hdfs", "viewfs"})
 
@@ -49,7 +50,7 @@ def frame_of_files(
             rows = spark.read.schema(in_files).parquet(*files)
             return rows.select(*_under_one_name(lambda name: rows[f"`{name}`"], types, (), former))
     reached, renamed = dict(properties), dict(former or {})
-    wanted = to_arrow_schema(types, timezone="UTC")  # the Arrow types that Spark expects from mapInArrow
+    wanted = arrow_schema_of(types)  # the Arrow types that Spark expects from mapInArrow
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

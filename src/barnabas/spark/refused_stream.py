@@ -24,4 +24,4 @@ class RefusedStream(DataSourceStreamReader):
         with hide_traceback():
             raise self._error
 
-    initialOffset = latestOffset = getDefaultReadLimit = partitions = read = _refuse  # noqa: N815
+    initialOffset = latestOffset = getDefaultReadLimit = prepareForTriggerAvailableNow = partitions = read = _refuse  # noqa: N815

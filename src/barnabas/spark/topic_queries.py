@@ -14,12 +14,12 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import MapType, StringType
 
 from barnabas.errors import BarnabasError
 from barnabas.spark.source import register
-from barnabas.spark.spark_version import ARROW_FUNCTIONS, require_spark
+from barnabas.spark.spark_version import ARROW_FUNCTIONS, arrow_schema_of, require_spark
 
 MakeColumn = Callable[[pa.Array], pa.Array]
 Decode = Callable[[pa.Array], list[pa.Array]]
@@ -129,7 +129,7 @@ def _unknown_table(error: PySparkException) -> str | None:
 
 def columns_of(frame: DataFrame) -> pa.Schema:
     """Return the columns of a query's rows as an Arrow schema."""
-    return to_arrow_schema(frame.schema, timezone="UTC")
+    return arrow_schema_of(frame.schema)
 
 
 def rows_of(frame: DataFrame) -> Generator[pa.RecordBatch]:

@@ -52,6 +52,7 @@ cdef extern from *:
     static uint32_t (*barnabas_crc)(const uint8_t*, size_t) = barnabas_crc_portable;
 
     #if defined(__x86_64__) && defined(__GNUC__)
+    #include <cpuid.h>
     /* The instruction depends on its last result, so three lanes of bytes are computed in parallel. Table k contains
        the effect of byte k of a CRC when a lane of zeros follows. */
     #define BARNABAS_LANE 1024
@@ -101,8 +102,9 @@ cdef extern from *:
     }
 
     static void barnabas_crc_choose(void) {
-        __builtin_cpu_init();
-        if (__builtin_cpu_supports("sse4.2")) {
+        /* Not __builtin_cpu_supports: it needs a symbol of the compiler's library that zig does not have. */
+        unsigned int eax, ebx, ecx, edx;
+        if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_SSE4_2)) {
             barnabas_crc_make_lane_tables();
             barnabas_crc = barnabas_crc_sse42;
         }
