@@ -24,9 +24,12 @@ from wheels import run, say, unpack_sdist
 ROOT = Path(__file__).parents[1]
 TEST_PACKAGES = (
     *("pytest>=8.3,<9.2", "pytest-timeout>=2.3", "pytest-xdist>=3.7", "hypothesis>=6.100", "setuptools"),
+    *("opentelemetry-sdk>=1.37", "pandas>=2.2", "polars>=1.0"),
     *("aiokafka>=0.12", "confluent-kafka>=2.6", "kafka-python>=3.0", "greenlet>=3.1", "lz4>=4.3", "python-snappy>=0.7"),
 )
 UNIT_TESTS = ("cli", "console", "metrics", "records", "registry", "security", "serialization", "spark", "sql")
+BEFORE_4_2 = "not stream and not told_at_the_driver"
+"""Earlier versions of Spark refuse streams that read topics, and show a traceback in the errors of queries."""
 SPARK_TESTS = ("data_source", "load", "append_batch", "sink")
 
 
@@ -36,15 +39,16 @@ class Sample:
 
     :param extras: the extras of Barnabas in the environment.
     :param pinned: further requirements.
-    :param tests: files and folders of tests.
-    :param deselected: an expression for pytest's option `-k`.
+    :param tests: files and folders of tests, and options of pytest.
+    :param lowest: True for the lowest allowed versions of the packages that pyproject.toml names.
+    :param chosen: an expression for pytest's option `-k`.
     """
 
     extras: Sequence[str]
     tests: Sequence[str]
     pinned: Sequence[str] = ()
     lowest: bool = False
-    deselected: str = ""
+    chosen: str = ""
 
 
 SAMPLES = {
@@ -53,6 +57,9 @@ SAMPLES = {
         tests=(
             *(f"tests/unit/{name}" for name in UNIT_TESTS),
             *(f"tests/interop/test_{name}.py" for name in ("cli", "registry", "security", "sql")),
+            # Spark 4.0 has no filters, and refuses streams before it reads their options.
+            "--ignore=tests/unit/spark/test_filter_pushdown.py",
+            "--deselect=tests/unit/spark/test_table_options.py::test_a_stream_that_cannot_be_says_why_when_it_is_asked",
         ),
         lowest=True,
     ),
@@ -60,13 +67,13 @@ SAMPLES = {
         extras=("spark",),
         pinned=("pyspark[sql]==4.0.*",),
         tests=tuple(f"tests/pipeline/test_{name}.py" for name in SPARK_TESTS),
-        deselected="not stream and not pushdown and not filter",
+        chosen=f"{BEFORE_4_2} and not narrowed",
     ),
     "spark-4.1": Sample(
         extras=("spark",),
         pinned=("pyspark[sql]==4.1.*",),
         tests=tuple(f"tests/pipeline/test_{name}.py" for name in SPARK_TESTS),
-        deselected="not readStream",
+        chosen=BEFORE_4_2,
     ),
     "sdist": Sample(
         extras=(),
@@ -121,7 +128,7 @@ def run_sample(name: str, sample: Sample, further: Sequence[str]) -> int:
         [sdist] = Path(work).glob("*.tar.gz")
         source = unpack_sdist(sdist, Path(work))
         python = make_environment(name, sample, source)
-        chosen = ["-k", sample.deselected] if sample.deselected else []
+        chosen = ["-k", sample.chosen] if sample.chosen else []
         command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen, *sample.tests, *further]
         return subprocess.run(list(map(str, command)), cwd=source, env=os.environ, check=False).returncode
 

