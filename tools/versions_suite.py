@@ -28,7 +28,7 @@ TEST_PACKAGES = (
     *("aiokafka>=0.12", "confluent-kafka>=2.6", "kafka-python>=3.0", "greenlet>=3.1", "lz4>=4.3", "python-snappy>=0.7"),
 )
 UNIT_TESTS = ("cli", "console", "metrics", "records", "registry", "security", "serialization", "spark", "sql")
-BEFORE_4_2 = "not stream and not told_at_the_driver"
+BEFORE_4_2 = "not stream and not at_the_driver"
 """Earlier versions of Spark refuse streams that read topics, and show a traceback in the errors of queries."""
 SPARK_TESTS = ("data_source", "load", "append_batch", "sink")
 

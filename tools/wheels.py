@@ -250,7 +250,7 @@ def try_wheel(wheel: Path, interpreter: Interpreter, codec: str) -> None:
         python = Path(folder) / "venv" / "bin" / "python"
         run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel)
         shown = run(python.with_name("barnabas"), "--version", where=Path(folder))
-        if f"({codec} record codec)" not in shown:
+        if f"({codec} record codec" not in shown:
             raise SystemExit(f"wheels: {wheel.name} with Python {interpreter.tag}: {shown}")
         run(python, "-m", "barnabas.testing.smoke", where=Path(folder))
         failed = run(python, ROOT / "tests" / "programs" / "base_install.py", where=Path(folder))

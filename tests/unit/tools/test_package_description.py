@@ -56,6 +56,6 @@ def test_metadata_names_authors_systems_and_all_licences() -> None:
         PROJECT["classifiers"]
     )
     licences = {path.relative_to(ROOT) for pattern in PROJECT["license-files"] for path in ROOT.glob(pattern)}
-    vendored = {path.relative_to(ROOT) for path in (ROOT / "src/barnabas/console/static/vendor").glob("*.LICENSE")}
+    vendored = {path.relative_to(ROOT) for path in (ROOT / "src/barnabas/console/static/vendor").glob("LICENSE-*")}
     assert len(vendored) == 2
     assert licences == {Path("LICENSE"), *vendored}
