@@ -287,7 +287,7 @@ def kafka_secured(suite: Suite) -> None:
         ]  # fmt: skip
         console = stack.enter_context(running_console(access.bootstrap, *options))
         state = signed_in(suite, console, "alice", PASSWORD)
-        suite.show_all("kafka-secured", console.url, PAGES, {PRODUCERS: 403}, **state)
+        suite.show_all("kafka-secured", console.url, PAGES, {PRODUCERS: (403,)}, **state)
         with suite.tab(console.url, **state) as tab:
             page = tab.open("/share-group?" + urlencode({"name": GROUP}))
             expect(page.locator("p.problem:not(#trouble)")).to_contain_text("lacks CLUSTER_ACTION")

@@ -90,7 +90,7 @@ LARGE_PAGES = ("/", "/topics", "/topics?page=5", "/topics/tree", "/groups", "/gr
 def empty(suite: Suite) -> None:
     """Show the pages of a cluster without topics and groups."""
     with new_cluster(suite, "empty") as (bootstrap, _), running_console(bootstrap, "--allow-changes") as console:
-        suite.show_all("empty", console.url, EMPTY_PAGES, dict.fromkeys(("/group?name=absent", "/nowhere"), 404))
+        suite.show_all("empty", console.url, EMPTY_PAGES, dict.fromkeys(("/group?name=absent", "/nowhere"), (404,)))
 
 
 def fill_small(bootstrap: str) -> None:
