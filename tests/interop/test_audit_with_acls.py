@@ -9,7 +9,7 @@ import pytest
 
 from barnabas import Admin
 from barnabas.client.admin.operations import cluster_of
-from barnabas.client.audit.event_log import read_events
+from barnabas.client.audit.event_log import ReportedTopics, read_events
 from barnabas.client.audit.event_sender import AUDIT_TOPIC, EventSender
 from barnabas.client.config import AdminConfig, make_config
 from barnabas.errors import ApiError
@@ -54,3 +54,5 @@ def test_audit_names_the_permission_that_its_user_lacks(tmp_path: Path) -> None:
         bob = broker.client(sasl_username="bob")
         with Admin(**bob) as admin, pytest.raises(ApiError, match="User:bob lacks DESCRIBE on topic:_audit"):
             read_events(bob, admin, "clicks")
+        with Admin(**bob) as admin, pytest.raises(ApiError, match="User:bob lacks DESCRIBE on topic:_audit"):
+            ReportedTopics(bob).read(admin)

@@ -95,10 +95,11 @@ class ReportedTopics:
     def read(self, admin: Admin) -> frozenset[str]:
         """Return the topics of this cluster about which producers, mirrors or loads have reported.
 
-        :raises ApiError: `_audit` cannot be read.
+        :raises ApiError: TOPIC_AUTHORIZATION_FAILED: the client may not read `_audit`; or another error of a request.
         """
         existing = set(admin.list_topics())
         if AUDIT_TOPIC not in existing:
+            check_visible(admin, [AUDIT_TOPIC])
             return frozenset()
         topic_id = admin.describe_topics([AUDIT_TOPIC])[0].id
         ranges = topic_ranges(admin, AUDIT_TOPIC)
