@@ -67,13 +67,13 @@ SAMPLES = {
         lowest=True,
     ),
     "spark-4.0": Sample(
-        extras=("spark",),
+        extras=("delta",),
         pinned=("pyspark[sql]==4.0.*",),
         tests=tuple(f"tests/pipeline/test_{name}.py" for name in SPARK_TESTS),
         chosen=f"{BEFORE_4_2} and not narrowed",
     ),
     "spark-4.1": Sample(
-        extras=("spark",),
+        extras=("delta",),
         pinned=("pyspark[sql]==4.1.*",),
         tests=tuple(f"tests/pipeline/test_{name}.py" for name in SPARK_TESTS),
         chosen=BEFORE_4_2,
