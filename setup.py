@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: the compiled modules, and the description with absolute links.
+"""The parts of the build that pyproject.toml cannot describe: compiled modules, and a description with absolute links.
 
 The record codec and the scan over batch headers are compiled. Where there is no C compiler they are left out
 (`optional`), and their equivalents in Python do the work; `barnabas --version` prints the codec in use. With

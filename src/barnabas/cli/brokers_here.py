@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import platform
-import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -24,14 +23,12 @@ from barnabas.addresses import PORT_MAX, host_port, split_listener
 from barnabas.broker.settings.listeners import check_protection, listeners_of, parse_endpoints
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.cli.log_output import ClusterLog
+from barnabas.cli.signals import interrupt_on_stop_signals
 from barnabas.cli.supervision import Restarts, Supervised, Supervisor
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ConfigurationError
-from barnabas.stop_signals import stop_signals
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from barnabas.log_lines import LogFormat
 
 OF_ONE_BROKER = frozenset({"brokers_here", "broker_id", "port", "data", "http", "host"})
@@ -71,8 +68,7 @@ def run_brokers(context: click.Context, config: BrokerConfig, count: int, log_fo
         on_line=lines.pass_on,
         on_change=_nothing,
     )
-    for number in stop_signals():
-        signal.signal(number, _interrupt)
+    interrupt_on_stop_signals()
     try:
         try:
             supervisor.start()
@@ -162,7 +158,3 @@ def _shifted(port: int, number: int) -> int:
 
 def _nothing() -> None:
     """Do nothing: no file describes these brokers."""
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import signal
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
@@ -25,7 +23,7 @@ from barnabas.cli.options import (
     connection_options,
     json_option,
 )
-from barnabas.stop_signals import stop_signals
+from barnabas.cli.signals import interrupt_on_stop_signals
 
 if TYPE_CHECKING:
     from barnabas.log_lines import LogFormat
@@ -103,8 +101,7 @@ def up(
         log_format=log_format,
     )
     lines = ClusterLog(log_format)
-    for number in stop_signals():
-        signal.signal(number, _interrupt)
+    interrupt_on_stop_signals()
     try:
         # The ZooKeeper client logs expected connection failures while ZooKeeper starts. The processes themselves report
         # real errors.
@@ -247,7 +244,3 @@ def _wait_until_connected(addresses: Sequence[str], connection: Connection) -> N
                     if len(admin.brokers()) >= len(addresses):
                         break
                 SYSTEM_CLOCK.sleep(LOOK_S)
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

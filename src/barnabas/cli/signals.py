@@ -28,6 +28,12 @@ def _leave(number: int, _frame: FrameType | None) -> None:
     sys.exit(SIGNALLED + number)
 
 
+def interrupt_on_stop_signals() -> None:
+    """Make SIGTERM, SIGHUP and Ctrl-C raise KeyboardInterrupt."""
+    for number in stop_signals():
+        signal.signal(number, signal.default_int_handler)
+
+
 def end_at_once_on_interrupt() -> None:
     """Make Ctrl-C end the process immediately with exit code 130. Use this only while no resources are open.
 

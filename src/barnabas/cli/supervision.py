@@ -193,15 +193,13 @@ class Supervisor:
         This is for brokers whose replicas are on other machines, where they move their leaderships.
         """
         with self._killing_remaining():
-            running = [each for each in self.brokers if each.child is not None and each.child.is_running]
-            for broker in running:
-                if broker.child is not None:
-                    broker.child.terminate()
+            running = [each.child for each in self.brokers if each.child is not None and each.child.is_running]
+            for child in running:
+                child.terminate()
             deadline_s = self._clock.monotonic() + STOP_TIMEOUT_S
-            for broker in running:
-                left_s = max(0.0, deadline_s - self._clock.monotonic())
-                if broker.child is not None and not broker.child.stop(left_s):
-                    self._say(f"{broker.name} did not end within {STOP_TIMEOUT_S:.0f} s and was killed")
+            for child in running:
+                if not child.stop(max(0.0, deadline_s - self._clock.monotonic())):
+                    self._say(f"{child.name} did not end within {STOP_TIMEOUT_S:.0f} s and was killed")
 
     @contextlib.contextmanager
     def _killing_remaining(self) -> Iterator[None]:

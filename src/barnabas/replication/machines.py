@@ -1,5 +1,5 @@
-"""The machines on which brokers run. Two replicas of a partition never share a machine, unless an administrator's
-request from before the labels placed them so.
+"""The machines on which brokers run. New replicas of a partition never share a machine. Replicas that were placed
+before their brokers had labels stay where they are.
 
 A broker registers the label of its machine (setting `machine`). A broker without a label is treated as the only one of
 its machine. The module does no I/O.
