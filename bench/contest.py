@@ -127,7 +127,7 @@ class Contest:
             return self.measure(contender, replace(job, topic=self._filled_topic(server, job)))
         self._topics += 1
         job = replace(job, topic=f"{self.name.lower()}-{self._topics}")
-        server.create_topic(job.topic, job.partitions)
+        server.create_topic(job.topic, job.partitions, dict(job.topic_settings))
         os.sync()
         try:
             return self.measure(contender, job, look)

@@ -189,6 +189,8 @@ GOALS = (
          is_in_summary=True),
     Goal("broker's memory under W9, at most", "W9", "producer and consumer", "Barnabas", "", "≤ 100 MB", "60 MB",
          memory),
+    Goal("W20 acknowledged after a flush, 1 KiB, 4 producers", "W20", "a flush before each acknowledgement",
+         "Barnabas `send`", "", "2 x Kafka with this client", "", against_same_client),
     Goal("W13 Spark reads the topic, two cores", "W13", "count and sum of lengths", SPARK, "",
          "4 x Spark's own source", "6 x", against_sparks_source, is_in_summary=True),
     Goal("the first query of a session", "W13", "the first query of a session", SPARK, "", "1 x Spark's own source",

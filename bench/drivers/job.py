@@ -24,6 +24,7 @@ class Job:
     :param rate: the records per second of an open loop.
     :param consumers: the number of concurrent consumers.
     :param producers: the number of concurrent producers, which share the records.
+    :param topic_settings: pairs (name, value) of settings of the topic.
     """
 
     action: Action
@@ -37,6 +38,7 @@ class Job:
     consumers: int = 1
     producers: int = 1
     topic: str = ""
+    topic_settings: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

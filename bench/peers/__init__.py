@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from bench.peers.activemq import ActiveMq
-from bench.peers.barnabas import Barnabas, BarnabasCluster
+from bench.peers.barnabas import Barnabas, BarnabasCluster, TwoBarnabas
 from bench.peers.kafka import Kafka, KafkaCluster
 from bench.peers.rabbitmq import RabbitMq
 from bench.peers.server import Server
 from bench.peers.tansu import Tansu
 
-_ALL: tuple[type[Server], ...] = (Barnabas, BarnabasCluster, Kafka, KafkaCluster, Tansu, RabbitMq, ActiveMq)
+_ALL: tuple[type[Server], ...] = (
+    Barnabas,
+    BarnabasCluster,
+    TwoBarnabas,
+    Kafka,
+    KafkaCluster,
+    Tansu,
+    RabbitMq,
+    ActiveMq,
+)
 SERVERS: dict[str, type[Server]] = {each.name: each for each in _ALL}

@@ -6,10 +6,11 @@ The configuration is Debian's (KahaDB, persistent), with listeners on free ports
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from bench.downloads import debian_package, jar_version, java, java_version
-from bench.peers.server import Server, folder_bytes, free_port
+from bench.peers.server import NO_SETTINGS, Server, folder_bytes, free_port
 from bench.processes import ServerProcess
 
 PACKAGE = "activemq"
@@ -65,7 +66,7 @@ class ActiveMq(Server):
         root = debian_package(PACKAGE, PROOF)
         return f"{client_version(root)}, Java {java_version(java(newest=False))}"
 
-    def create_topic(self, topic: str, partitions: int) -> None:
+    def create_topic(self, topic: str, partitions: int, settings: Mapping[str, str] = NO_SETTINGS) -> None:
         """Do nothing: the broker creates a queue when it is first used."""
 
     def delete_topic(self, topic: str) -> None:

@@ -9,10 +9,14 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench.peers.server import KafkaServer
-from bench.processes import ServerProcess
+from barnabas.coordination.zookeeper.servers import ZooKeeperServers
+from barnabas.errors import BarnabasError
+from bench.downloads import NotStartedError
+from bench.peers.server import KafkaServer, free_ports
+from bench.processes import ServerProcess, ending_with_us
 
 COMMAND = [sys.executable, "-m", "barnabas.cli.main"]
+BROKERS_HERE = 2
 
 
 class Barnabas(KafkaServer):
@@ -69,6 +73,46 @@ class BarnabasCluster(KafkaServer):
     @property
     def _data(self) -> Path:
         return self.folder / "data"
+
+
+class TwoBarnabas(Barnabas):
+    """`barnabas up --brokers-here 2`: two brokers on one machine, coordinated by a ZooKeeper server."""
+
+    name = "barnabas-two"
+    title = "Barnabas, 2 brokers, 1 machine"
+    settings = "`barnabas up --brokers-here 2`, defaults; CPU time and memory with those of its ZooKeeper server"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.port = free_ports(BROKERS_HERE)
+        self._zookeeper = ZooKeeperServers(folder / "zookeeper", wrap=lambda command: [*ending_with_us(), *command])
+
+    @property
+    def address(self) -> str:
+        return ",".join(f"127.0.0.1:{self.port + number}" for number in range(BROKERS_HERE))
+
+    @property
+    def pids(self) -> list[int]:
+        return [*super().pids, *(pid for pid in self._zookeeper.pids if pid is not None)]
+
+    def launch(self) -> ServerProcess:
+        try:
+            self._zookeeper.start()
+        except BarnabasError as error:
+            raise NotStartedError(str(error)) from error
+        command = [*COMMAND, "up", "--brokers-here", str(BROKERS_HERE), "--zookeeper", self._zookeeper.address]
+        command += ["--id", "1", "--port", str(self.port), "--data", str(self._data)]
+        return ServerProcess(command, self.folder / "log", self.environment())
+
+    def serves(self) -> bool:
+        return bool(ready_addresses(self.process.log.read_text(errors="replace")))
+
+    def stop(self) -> None:
+        super().stop()
+        self._zookeeper.stop()
+
+    def data_folders(self, topic: str) -> list[Path]:
+        return list(self._data.glob(f"broker-*/{topic}-*"))
 
 
 def ready_addresses(output: str) -> str:

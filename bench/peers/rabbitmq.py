@@ -8,11 +8,12 @@ Erlang would start a daemon that keeps running.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
 from bench.downloads import UnavailableError, debian_package
-from bench.peers.server import Server, free_port
+from bench.peers.server import NO_SETTINGS, Server, free_port
 from bench.processes import ServerProcess
 
 PACKAGE = "rabbitmq-server"
@@ -90,7 +91,7 @@ class RabbitMq(Server):
         erlang = next((root / "usr/lib/erlang/releases").glob("[0-9]*"), Path("?")).name
         return f"{release}, Erlang {erlang}"
 
-    def create_topic(self, topic: str, partitions: int) -> None:
+    def create_topic(self, topic: str, partitions: int, settings: Mapping[str, str] = NO_SETTINGS) -> None:
         """Do nothing: the client declares the queue."""
 
     def delete_topic(self, topic: str) -> None:

@@ -7,7 +7,9 @@ import socket
 import stat
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -22,6 +24,8 @@ START_LIMIT_S = 90.0
 ADMIN_LIMIT_S = 30.0
 LOG_ERRORS = 3
 """The syslog level of errors, because librdkafka uses syslog levels."""
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+PORT_TRIES = 100
 BLOCK_BYTES = 512
 """The unit of st_blocks (stat(2))."""
 
@@ -67,8 +71,11 @@ class Server(ABC):
         """Return the release of the broker and of its runtime."""
 
     @abstractmethod
-    def create_topic(self, topic: str, partitions: int) -> None:
-        """Create a topic or a queue."""
+    def create_topic(self, topic: str, partitions: int, settings: Mapping[str, str] = NO_SETTINGS) -> None:
+        """Create a topic or a queue.
+
+        :param settings: settings of the topic. Servers without Kafka's protocol ignore them.
+        """
 
     @abstractmethod
     def delete_topic(self, topic: str) -> None:
@@ -147,9 +154,10 @@ class KafkaServer(Server):
     def _settings(self) -> dict[str, Any]:
         return {"bootstrap.servers": self.address, "log_level": LOG_ERRORS}
 
-    def create_topic(self, topic: str, partitions: int) -> None:
+    def create_topic(self, topic: str, partitions: int, settings: Mapping[str, str] = NO_SETTINGS) -> None:
         admin = AdminClient(self._settings)
-        for future in admin.create_topics([NewTopic(topic, partitions, self.replication_factor)]).values():
+        new = NewTopic(topic, partitions, self.replication_factor, config=dict(settings))
+        for future in admin.create_topics([new]).values():
             future.result(ADMIN_LIMIT_S)
         if self.replication_factor > 1:
             self._wait_for_replicas(admin, topic)
@@ -190,6 +198,20 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def free_ports(count: int) -> int:
+    """Return the first of several free ports in a row.
+
+    :raises NotStartedError: if no such ports are found.
+    """
+    for _ in range(PORT_TRIES):
+        first = free_port()
+        with contextlib.ExitStack() as probes, contextlib.suppress(OSError, OverflowError):
+            for port in range(first, first + count):
+                probes.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
+    raise NotStartedError(f"there are no {count} free ports in a row")
 
 
 def folder_bytes(folder: Path, pattern: str = "*") -> int:

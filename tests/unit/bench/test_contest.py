@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -16,7 +17,7 @@ from bench.contest import Contender, Contest, series_of
 from bench.downloads import NotStartedError, UnavailableError
 from bench.drivers.driver import Driver
 from bench.drivers.job import Job, Outcome
-from bench.peers.server import Server
+from bench.peers.server import NO_SETTINGS, Server
 from bench.processes import ClientError
 from bench.progress import Progress
 from bench.scale import Scale
@@ -34,6 +35,7 @@ class PretendedServer(Server):
     stopped = 0
     starts = 0
     fails = 0
+    topics: ClassVar[list[tuple[str, int, dict[str, str]]]] = []
 
     def start(self) -> None:
         type(self).starts += 1
@@ -50,8 +52,8 @@ class PretendedServer(Server):
     def version(self) -> str:
         return "1"
 
-    def create_topic(self, topic: str, partitions: int) -> None:
-        del topic, partitions
+    def create_topic(self, topic: str, partitions: int, settings: Mapping[str, str] = NO_SETTINGS) -> None:
+        self.topics.append((topic, partitions, dict(settings)))
 
     def delete_topic(self, topic: str) -> None:
         del topic
@@ -98,6 +100,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> dict[str, Driver]:
     """The clients there are; tests add theirs."""
     drivers: dict[str, Driver] = {}
     monkeypatch.setattr(PretendedServer, "starts", 0)
+    monkeypatch.setattr(PretendedServer, "topics", [])
     monkeypatch.setattr(PretendedServer, "stopped", 0)
     monkeypatch.setattr(PretendedServer, "fails", 0)
     monkeypatch.setattr(contest_module, "DRIVERS", drivers)
@@ -137,6 +140,13 @@ def test_what_others_are_compared_with_is_one_producer(tmp_path: Path, pretended
             "case", Job("produce", 5_000, acks="all", producers=3), contenders, 1
         )
     assert [(job.acks, job.producers) for job in driver.jobs] == [("1", 1), ("all", 3)] * 2
+
+
+def test_each_run_gets_a_topic_with_the_settings_of_the_job(tmp_path: Path, pretended: dict[str, Driver]) -> None:
+    pretended["a"] = PretendedDriver("A", [])
+    run(tmp_path, "a", job=Job("produce", 5_000, partitions=2, topic_settings=(("flush.messages", "1"),)))
+    assert [each[1:] for each in PretendedServer.topics] == [(2, {"flush.messages": "1"})] * 3
+    assert len({name for name, *_ in PretendedServer.topics}) == 3
 
 
 def test_one_that_fails_is_left_out_of_what_follows(tmp_path: Path, pretended: dict[str, Driver]) -> None:

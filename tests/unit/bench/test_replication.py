@@ -22,7 +22,7 @@ from bench.goals import (
 )
 from bench.peers import SERVERS
 from bench.peers import kafka as kafka_module
-from bench.peers.barnabas import BarnabasCluster, ready_addresses
+from bench.peers.barnabas import BarnabasCluster, TwoBarnabas, ready_addresses
 from bench.peers.kafka import KafkaCluster
 from bench.processes import ClientError, ServerProcess
 from bench.results import Case, Row, Run
@@ -64,6 +64,20 @@ def test_replicated_latency_is_told_beside_kafkas() -> None:
     assert latency_beside_kafka(case, case.rows[0]) == "1.00 / 2.00 / 3.00 ms"
     case.rows.append(row(KAFKA_CLUSTER, "Kafka's Java client", 9))
     assert latency_beside_kafka(case, case.rows[0]) == "1.00 / 2.00 / 3.00 ms, Kafka 1.00 / 2.00 / 9.00 ms"
+
+
+def test_flushed_workload_has_a_goal_and_the_case_that_it_names() -> None:
+    goal = next(each for each in GOALS if each.workload == "W20")
+    assert goal.case == replication.FLUSHED
+    assert goal.client in {driver.name for driver in DRIVERS.values()}
+    assert "W20" in WORKLOADS
+
+
+def test_brokers_of_one_machine_have_ports_in_a_row(tmp_path: Path) -> None:
+    brokers = TwoBarnabas(tmp_path)
+    first, second = (int(address.rpartition(":")[2]) for address in brokers.address.split(","))
+    assert second == first + 1
+    assert first == brokers.port
 
 
 def test_ready_brokers_are_read_once_the_line_is_whole() -> None:
