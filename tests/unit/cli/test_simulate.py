@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.cli.simulate import click_settings, require_extra
+from barnabas.cli.simulate import click_settings, order_settings, require_extra
 from barnabas.clock import ManualClock
 from barnabas.errors import ConfigurationError
 
@@ -28,6 +28,19 @@ def test_with_a_rate_they_happen_as_they_are_sent_at_night_as_by_day() -> None:
 def test_start_and_event_rate_go_before_what_is_usual() -> None:
     made = click_settings(10, 500.0, 2.0, start_ms=5, **OTHERS)
     assert (made.events_per_s, made.start_ms, made.daily, made.member_count) == (2.0, 5, True, 4_000)
+
+
+def test_the_changes_of_orders_end_now_or_start_now_with_a_rate() -> None:
+    clock = ManualClock(NOW_MS)
+    ended = order_settings(86_400, None, 7, None, None, None, clock)
+    assert (ended.changes_per_s, ended.start_ms, ended.orders, ended.existing) == (
+        1.0,
+        NOW_MS - 86_400_000,
+        17_280,
+        100,
+    )
+    live = order_settings(None, 50.0, 7, None, 30, 5, clock)
+    assert (live.changes_per_s, live.start_ms, live.orders, live.existing) == (50.0, NOW_MS, 30, 30)
 
 
 @pytest.mark.parametrize("package", ["numpy", "pyarrow"])
