@@ -320,11 +320,18 @@ def main() -> int:
 
 
 def clone(name: str, suite: Suite) -> Path:
-    """Clone the repository into the cache directory unless it is already there. Return the checkout."""
+    """Clone the repository into the cache directory unless it is already there. Return the checkout.
+
+    The checkout gets its name last, so a clone that was interrupted, or lacks the revision, is not taken for it.
+    """
     checkout = CACHE_FOLDER / f"{name}-{suite.revision}"
     if not checkout.exists():
-        subprocess.run(["git", "clone", "--quiet", suite.source, str(checkout)], check=True)
-        subprocess.run(["git", "checkout", "--quiet", suite.revision], cwd=checkout, check=True)
+        CACHE_FOLDER.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE_FOLDER) as folder:
+            unfinished = Path(folder) / name
+            subprocess.run(["git", "clone", "--quiet", suite.source, str(unfinished)], check=True)
+            subprocess.run(["git", "checkout", "--quiet", suite.revision], cwd=unfinished, check=True)
+            unfinished.rename(checkout)
     return checkout
 
 
