@@ -13,7 +13,7 @@ cross-compiles the C code of Cython for each target:
 - a wheel in pure Python for all other systems.
 
 pip prefers the first that fits. auditwheel, abi3audit and twine check the files. Each wheel that this machine can run
-is installed in a new environment, and runs its self-test.
+is installed in a new environment, and runs its self-test and the tests of the record codec.
 """
 
 from __future__ import annotations
@@ -33,6 +33,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
 ZIG_CACHE = ROOT / ".barnabas" / "zig"
+CODEC_TESTS = (
+    *(f"tests/unit/records/test_{name}.py" for name in ("codec", "reader", "scan", "compaction")),
+    *(
+        f"tests/properties/test_{name}.py"
+        for name in ("codec_parity", "scan_parity", "compaction", "records_round_trip")
+    ),
+)
+TEST_PACKAGES = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
 MODULES = ("codec_compiled", "scan_compiled", "compaction_compiled")
 FIRST_VERSION = (3, 11)
 LAST_VERSION = (3, 15)
@@ -256,7 +264,31 @@ def try_wheel(wheel: Path, interpreter: Interpreter, codec: str) -> None:
         failed = run(python, ROOT / "tests" / "programs" / "base_install.py", where=Path(folder))
         if "Traceback" in failed:
             raise SystemExit(f"{failed}\nwheels: a command of {wheel.name} prints a traceback in a base install")
+        if codec == "compiled":
+            compare_codecs(python)
     say(f"{wheel.name} works with Python {'.'.join(map(str, interpreter.version))}")
+
+
+def compare_codecs(python: Path) -> None:
+    """Run the tests of the record codec with the installed wheel: its compiled modules agree with pure Python.
+
+    :param python: the interpreter of an environment with the wheel.
+    :raises SystemExit: a test failed.
+    """
+    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *TEST_PACKAGES)
+    options = ["-q", "-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={ROOT}", "-o", f"pythonpath={ROOT}"]
+    # -P and importlib keep the working directory and the tests' folders out of sys.path, so `barnabas` is the wheel's.
+    run(
+        python,
+        "-P",
+        "-m",
+        "pytest",
+        *options,
+        "--import-mode=importlib",
+        *CODEC_TESTS,
+        where=ROOT,
+        BARNABAS_CODEC="compiled",
+    )
 
 
 def build_wheels(sdist: Path, only: Sequence[str], interpreters: Sequence[Interpreter]) -> list[Path]:
