@@ -2,7 +2,8 @@
 
 After DeleteRecords, consumers no longer see the deleted records. The response is sent when the log start offset is
 durable and the in-sync followers have deleted the records, too. This prevents the records from returning after a crash
-or a leader change. The disk space is freed later, when whole segments are deleted.
+or a leader change. The disk space is freed later, when whole segments are deleted. A topic whose `cleanup.policy` is
+`compact` refuses the request (POLICY_VIOLATION).
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from contextlib import suppress
 
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.internal_topics import check_not_internal
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.pipeline.call import Call, serves
 from barnabas.broker.replica_manager import ReplicaManager
-from barnabas.errors import BarnabasError, ErrorCode
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import NO_OFFSET
 from barnabas.protocol.messages.delete_records import (
     UP_TO_HIGH_WATERMARK,
@@ -53,11 +55,24 @@ async def _delete(replicas: ReplicaManager, topic: str, wanted: DeleteRecordsPar
     try:
         check_not_internal(topic, "its records cannot be deleted")
         partition = replicas.leader(topic, wanted.partition_index)
+        _check_policy(partition, topic)
         offset = partition.log.high_watermark if wanted.offset == UP_TO_HIGH_WATERMARK else wanted.offset
         result.low_watermark = await partition.delete_records_before(offset)
     except BarnabasError as error:
         result.error_code = error_code(error)
     return result
+
+
+def _check_policy(partition: LeaderReplica, topic: str) -> None:
+    """Check that the topic deletes old records. A topic that only compacts keeps the last record of each key.
+
+    :raises ApiError: POLICY_VIOLATION, as from Kafka's brokers.
+    """
+    if not partition.config.log.deletes_old:
+        raise ApiError(
+            ErrorCode.POLICY_VIOLATION,
+            f"the cleanup.policy of topic {topic} does not contain delete: produce tombstones, or change the policy",
+        )
 
 
 async def _wait_for_followers(

@@ -66,10 +66,18 @@ def _take(
         for each in topic.partitions:
             tp = TopicPartition(topic.name, each.partition_index)
             if each.error_code:
-                beyond = ErrorCode.of(each.error_code) is ErrorCode.OFFSET_OUT_OF_RANGE
-                advice = f": offset {wanted.get(tp)} is greater than the high watermark" if beyond else ""
-                error = ApiError.about(each.error_code, f"records of {tp}", advice)
+                error = ApiError.about(each.error_code, f"records of {tp}", _advice(each.error_code, wanted.get(tp)))
                 failure = cluster.refused(error, Need("delete", "topic", tp.topic))
             else:
                 done[tp] = each.low_watermark
     return failure
+
+
+def _advice(error_code: int, offset: int | None) -> str:
+    match ErrorCode.of(error_code):
+        case ErrorCode.OFFSET_OUT_OF_RANGE:
+            return f": offset {offset} is greater than the high watermark"
+        case ErrorCode.POLICY_VIOLATION:
+            return ": the cleanup.policy of the topic does not contain delete; produce tombstones, or change the policy"
+        case _:
+            return ""
