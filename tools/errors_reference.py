@@ -37,6 +37,12 @@ EXIT_CODES = {
         "Read the last line of standard error.",
     ),
     2: ("An option, an argument or a setting is wrong.", "Correct it. A supervisor must not restart the process."),
+    3: ("A load found no new records (`--fail-when-empty`).", "Run it again when there are new records."),
+    4: ("Another process is writing the table.", "Run the load again. A scheduler retries."),
+    5: (
+        "The brokers, the schema registry, the catalog or the storage did not answer (`load`, `table maintain`).",
+        "Run the load again. A scheduler retries.",
+    ),
     6: (
         "A load found more bad records than `--max-bad-records` allows.",
         "Look at the records in the message, or raise the limit.",
@@ -319,11 +325,17 @@ EXCEPTIONS = {
     ),
     "spark.LoadsFailedError": ("Some of several tables were not loaded.", "`failures` has the error of each table."),
     "spark.RecreatedTopicError": ("The topic was deleted and created again.", "Load it into a new table."),
+    "spark.SourceUnavailableError": (
+        "The brokers or the schema registry did not answer during a load.",
+        "Run the load again.",
+    ),
     "spark.SparkFailedError": ("Spark did not start, or a job failed.", "The message has the last error of Spark."),
     "spark.WarehouseError": (
-        "The warehouse is not reachable, not writable or full.",
+        "The warehouse is not writable or full, or the table is not a loaded table.",
         "The message names the table and the reason.",
     ),
+    "spark.WarehouseLockedError": ("Another process has locked the catalog.", "Run the load again."),
+    "spark.WarehouseUnavailableError": ("The catalog or the storage did not answer.", "Run the load again."),
 }
 """The public exceptions, by their names within the package `barnabas`, with meaning and remedy."""
 

@@ -7,6 +7,12 @@ import signal
 EXIT_FAILED = 1
 EXIT_WRONG_SETTINGS = 2
 """The settings or the arguments of the command are wrong. A supervisor does not restart the command."""
+EXIT_NOTHING_NEW = 3
+"""A load found no new records, and `--fail-when-empty` makes that a failure."""
+EXIT_CONFLICT = 4
+"""Another process is writing the table. The same command may succeed later."""
+EXIT_UNREACHABLE = 5
+"""The brokers, the schema registry, the catalog or the storage did not answer. The same command may succeed later."""
 EXIT_TOO_MANY_BAD_RECORDS = 6
 """A load has more bad records than `--max-bad-records` allows."""
 

@@ -38,7 +38,7 @@ def test_loads_bring_json_lines_into_a_table_once_and_go_on_until_they_are_told_
     load = ("load", "clicks", *place, "--format", "json", "--json")
     run("topic", "create", "clicks", "--partitions", "2")
     run("produce", "clicks", given="".join(f'{{"page": "/jobs/{number}"}}\n' for number in range(100)))
-    (first,) = json.loads(run(*load))
+    (first,) = json.loads(run(*load))["tables"]
     assert (first["records"], first["snapshot_id"] is not None) == (100, True)
     with Producer(broker.bootstrap) as producer:  # so many that Spark is started for them
         producer.send_many("clicks", [b'{"page": "/home"}'] * (RECORDS_WORTH_A_TASK + 1))

@@ -31,7 +31,6 @@ from barnabas.cli.standard_output import (
 )
 from barnabas.cli.version import version_line
 from barnabas.errors import BarnabasError
-from barnabas.exit_codes import EXIT_FAILED
 from barnabas.extras import missing_extra
 
 if TYPE_CHECKING:
@@ -184,7 +183,7 @@ def _report(error: click.ClickException | BarnabasError | OSError) -> int:
         _say(message if message.endswith("?") else f"{message}; see: {where} --help")
         return error.exit_code
     if isinstance(error, click.ClickException):
-        return _fail(error.format_message(), error, EXIT_FAILED)
+        return _fail(error.format_message(), error, error.exit_code)
     if isinstance(error, OSError) and error.filename == STANDARD_OUTPUT:
         give_up_standard_output()
     return _fail(explain(error), error, exit_code_of(error))

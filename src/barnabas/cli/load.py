@@ -12,8 +12,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from barnabas.cli.connection import Connection
-from barnabas.cli.error_messages import exit_code_of, explain
 from barnabas.cli.http_options import HttpPages, http_and_metrics_port_options
+from barnabas.cli.load_report import (
+    CommandFailedError,
+    LoadCommand,
+    current_report,
+    exit_code_of_tables,
+    exit_code_without_failures,
+    message_of,
+    nothing_new,
+)
 from barnabas.cli.name_completion import complete_topics
 from barnabas.cli.options import (
     check_registry_url,
@@ -27,14 +35,12 @@ from barnabas.cli.terminal_text import with_noun
 from barnabas.cli.times import show_time_ms
 from barnabas.cli.warehouse_options import place_options
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.errors import BarnabasError
 from barnabas.exit_codes import EXIT_FAILED
 from barnabas.model import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.formats.column_types import ColumnType
     from barnabas.spark.load_types import LoadProgress, LoadResult, ProgressCallback, TableLoad
-    from barnabas.spark.offset_ranges import OffsetRange
     from barnabas.spark.table_place import TablePlace
     from barnabas.spark.table_store import Maintained
 
@@ -87,7 +93,7 @@ def _until(_context: click.Context, _option: click.Parameter, given: str | None)
         raise click.UsageError(f"--until-complete: {error}") from None
 
 
-@click.command()
+@click.command(cls=LoadCommand)
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics)
 @place_options
 @click.option("--table", metavar="[NAMESPACE.]NAME", help="One table for all topics.  [default: one table per topic]")
@@ -171,6 +177,7 @@ def _until(_context: click.Context, _option: click.Parameter, given: str | None)
     show_default=True,
     help="Fail if records were deleted from the log after the last load.",
 )
+@click.option("--fail-when-empty", is_flag=True, help="Exit with code 3 if no topic has new records.")
 @click.option("--master", metavar="URL", default="local[*]", show_default=True, help="Spark master.")
 @click.option(
     "--every",
@@ -200,7 +207,10 @@ def _until(_context: click.Context, _option: click.Parameter, given: str | None)
 )
 @http_and_metrics_port_options
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON instead of a table; with --every, one object per line."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON document, also about a failure; with --every, one object per line.",
 )
 @connection_options
 def load(
@@ -212,6 +222,7 @@ def load(
     within: float | None,
     maintain_every: float | None,
     target_file_mb: int | None,
+    fail_when_empty: bool,
     http: HttpPages | None,
     connection: Connection,
     place: TablePlace,
@@ -220,7 +231,7 @@ def load(
     """Load the new records of TOPICs into Iceberg or Delta tables.
 
     Each load starts where the last one ended. A killed load leaves the table unchanged. The failure of one table does
-    not stop the others; the exit code is then 1.
+    not stop the others. Exit codes: 4 and 5 are worth a retry (another load, no answer), 1, 2 and 6 are not.
 
     \b
     barnabas load clicks --warehouse ./warehouse --format json
@@ -233,6 +244,8 @@ def load(
         raise click.UsageError("--http requires a repeated load: --every INTERVAL")
     if maintain_every is not None and (every is None or until_ms is not None):
         raise click.UsageError("--maintain-every requires a repeated load: --every INTERVAL")
+    if fail_when_empty and (every is not None or until_ms is not None):
+        raise click.UsageError("--fail-when-empty is for a single load, without --every and --until-complete")
     target_file_bytes = None if target_file_mb is None else target_file_mb * 1024 * 1024
     asked |= {"bootstrap": connection.bootstrap, "client_options": connection.properties}
     asked |= {"target_file_bytes": target_file_bytes, **place.as_arguments()}
@@ -248,6 +261,7 @@ def load(
     if every is not None:
         _load_every(loads, every, maintain_every, http, connection, as_json)
         return
+    end_on_sigterm()
     with connect(connection) as admin:
         known = admin.list_topics()
         if not any(topic in known for topic in topics):
@@ -257,9 +271,17 @@ def load(
             result, failures = loads.run(on_progress)
         finally:
             loads.close()
-    _show(result, failures, as_json)
-    if failures:
-        raise click.exceptions.Exit(_exit_code_of(failures))
+    code = (
+        exit_code_of_tables(failures)
+        if failures
+        else exit_code_without_failures(result.tables, fail_when_empty=fail_when_empty)
+    )
+    if as_json:
+        report = current_report()
+        show_json(report.partly_failed(result.tables, failures) if failures else report.succeeded(result.tables, code))
+    _show(result, failures, with_table=not as_json)
+    if code:
+        raise click.exceptions.Exit(code)
 
 
 def _tracer_provider() -> object | None:
@@ -309,12 +331,20 @@ def _load_until(loads: _Loads, until_ms: int, every_s: float | None, within_s: f
     from barnabas.cli.load_until import INTERVAL_S, LoadUntil
 
     end_on_sigterm()
+    commits: list[TableLoad] = []
+    last: list[TableLoad] = []
+
+    def show(result: LoadResult, failures: Mapping[str, Exception]) -> None:
+        _show(result, failures, with_table=not as_json)
+        commits.extend(load for load in result.tables if load.snapshot_id is not None)
+        last[:] = [load for load in result.tables if load.snapshot_id is None]
+
     rounds = LoadUntil(
         loads.run,
         until_ms,
         INTERVAL_S if every_s is None else every_s,
         within_s,
-        lambda result, failures: _show(result, failures, as_json),
+        show,
         lambda line: click.echo(line, err=True),
         SYSTEM_CLOCK,
         threading.Event().wait,
@@ -323,8 +353,15 @@ def _load_until(loads: _Loads, until_ms: int, every_s: float | None, within_s: f
         is_complete = rounds.run()
     finally:
         loads.close()
-    if not is_complete:
-        raise click.exceptions.Exit(EXIT_FAILED)
+    failure = (
+        None if is_complete else CommandFailedError("the tables are not complete within the time limit", EXIT_FAILED)
+    )
+    if as_json:
+        tables = [*commits, *last]
+        report = current_report()
+        show_json(report.succeeded(tables) if failure is None else report.failed(failure, tables))
+    if failure is not None:
+        raise click.exceptions.Exit(failure.exit_code)
 
 
 class _Loads:
@@ -363,19 +400,16 @@ class _Loads:
         self._sessions.close()
 
 
-def _show(result: LoadResult, failures: Mapping[str, Exception], as_json: bool) -> None:
-    messages = {table: _message(error) for table, error in failures.items()}
-    if as_json:
-        loaded = [_as_json(table) for table in result.tables]
-        show_json([*loaded, *({"table": table, "error": text} for table, text in messages.items())])
-    else:
+def _show(result: LoadResult, failures: Mapping[str, Exception], *, with_table: bool) -> None:
+    """Print the results: the table to standard output, and the remarks to standard error."""
+    if with_table:
         rows: list[Row] = [
             [table.table, table.records, table.files, table.snapshot_id and str(table.snapshot_id)]
             for table in result.tables
         ]
         if rows:
             show_table(["table", "loaded", "files", "snapshot"], rows)
-        if not result.records and not failures:
+        if nothing_new(result.tables) and not failures:
             click.echo("there were no new records", err=True)
     for table in result.tables:
         for gap in table.missing:
@@ -383,8 +417,8 @@ def _show(result: LoadResult, failures: Mapping[str, Exception], as_json: bool) 
             click.echo(f"{table.table}: missing: {was_lost}", err=True)
         for line in _remarks(table):
             click.echo(f"{table.table}: {line}", err=True)
-    for name, text in messages.items():
-        click.echo(f"barnabas: {name} was not loaded: {text}", err=True)
+    for name, error in failures.items():
+        click.echo(f"barnabas: {name} was not loaded: {message_of(error)}", err=True)
 
 
 def _remarks(table: TableLoad) -> Iterator[str]:
@@ -420,50 +454,6 @@ def _remarks(table: TableLoad) -> Iterator[str]:
         yield f"without event time: {with_noun(table.without_time, 'record')}"
     if table.complete_until_ms is not None:
         yield f"complete until {show_time_ms(table.complete_until_ms)}: all records produced before are loaded"
-
-
-def _exit_code_of(failures: Mapping[str, Exception]) -> int:
-    """Return the exit code of the failures if all have the same one, or else the general exit code."""
-    codes = {
-        exit_code_of(error) if isinstance(error, BarnabasError | OSError) else EXIT_FAILED
-        for error in failures.values()
-    }
-    return codes.pop() if len(codes) == 1 else EXIT_FAILED
-
-
-def _message(error: Exception) -> str:
-    return explain(error) if isinstance(error, BarnabasError | OSError) else f"{type(error).__name__}: {error}"
-
-
-def _as_json(table: TableLoad) -> dict[str, object]:
-    return {
-        "table": table.table,
-        "records": table.records,
-        "files": table.files,
-        "snapshot_id": table.snapshot_id,
-        "kept_values": table.kept_values,
-        "lost_values": table.lost_values,
-        "further_columns": {name: dict(counts) for name, counts in table.further_columns.items()},
-        "bad_records": dict(table.bad.reasons),
-        "dead_letters": table.dead_letters,
-        "dead_letter_rows": table.dead_letter_rows,
-        "without_event_time": table.without_time,
-        "missing_event_field": table.missing_event_field,
-        "new_fields": dict(table.new_fields),
-        "not_renamed": dict(table.not_renamed),
-        "complete_until_ms": table.complete_until_ms,
-        "ranges": [_range_as_json(loaded) for loaded in table.ranges],
-        "missing": [_range_as_json(gap) for gap in table.missing],
-    }
-
-
-def _range_as_json(offsets: OffsetRange) -> dict[str, object]:
-    return {
-        "topic": offsets.topic,
-        "partition": offsets.partition,
-        "start_offset": offsets.start_offset,
-        "end_offset": offsets.end_offset,
-    }
 
 
 @contextmanager

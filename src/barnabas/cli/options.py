@@ -232,12 +232,16 @@ def parse_pairs(pairs: Iterable[str]) -> dict[str, str]:
     return parsed
 
 
+class NoBrokerError(click.ClickException):
+    """No broker responds at the addresses of the connection."""
+
+
 def connect(connection: Connection, *, quiet: bool = False, timeout_ms: int | None = None) -> Admin:
     """Return an `Admin` for the cluster; the caller closes it.
 
     :param quiet: hide warnings of the client.
     :param timeout_ms: timeout of each call in ms; None for the client's default.
-    :raises click.ClickException: no broker responds within CONNECT_TIMEOUT_MS. Only the connection has this short
+    :raises NoBrokerError: no broker responds within CONNECT_TIMEOUT_MS. Only the connection has this short
     timeout. Later calls use `timeout_ms`, because a known broker may come back.
     """
     import logging
@@ -251,7 +255,7 @@ def connect(connection: Connection, *, quiet: bool = False, timeout_ms: int | No
             probe.brokers()
         except RetriableError as error:
             reason = f" ({error.reason[:1].lower()}{error.reason[1:]})" if error.reason else ""
-            raise click.ClickException(
+            raise NoBrokerError(
                 f"no broker responds at {connection.bootstrap}{reason}; start one with: barnabas up, or give its"
                 " address with -b"
             ) from error

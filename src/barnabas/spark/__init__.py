@@ -23,8 +23,11 @@ from barnabas.spark.errors import (
     LoadError,
     LoadsFailedError,
     RecreatedTopicError,
+    SourceUnavailableError,
     SparkFailedError,
     WarehouseError,
+    WarehouseLockedError,
+    WarehouseUnavailableError,
 )
 from barnabas.spark.extras import require
 
@@ -53,9 +56,12 @@ __all__ = [
     "MissingExtraError",
     "OffsetsBehind",
     "RecreatedTopicError",
+    "SourceUnavailableError",
     "SparkFailedError",
     "TableLoad",
     "WarehouseError",
+    "WarehouseLockedError",
+    "WarehouseUnavailableError",
     "append_batch",
     "audit",
     "is_alive",

@@ -56,7 +56,7 @@ from barnabas.spark.delta_schema import (
 from barnabas.spark.delta_storage_options import storage_options
 from barnabas.spark.errors import CommitUnknownError, LoadConflictError, WarehouseError
 from barnabas.spark.ledger import LEDGER, LOAD_ID, RECORDS, Ledger, LoadedTopic, ends_of_rows, unknown_position_error
-from barnabas.spark.library_errors import library_errors, reason_of
+from barnabas.spark.library_errors import library_errors, reason_of, warehouse_error
 from barnabas.spark.table_names import parse_table_name
 from barnabas.spark.table_place import TablePlace
 from barnabas.spark.table_schema import EVENT_DAY, KAFKA_COLUMNS
@@ -480,7 +480,8 @@ class DeltaBase:
             ) from error
         if self._location.local_folder is None:  # an object store may still execute the request later
             raise unknown from error
-        raise WarehouseError(f"table {self.name}: cannot commit, the table is unchanged: {reason_of(error)}") from error
+        message = f"table {self.name}: cannot commit, the table is unchanged: {reason_of(error)}"
+        raise warehouse_error(error)(message) from error
 
 
 def _files(table: DeltaTable) -> pa.Table:

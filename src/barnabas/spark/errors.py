@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from barnabas.errors import BarnabasError, ConfigurationError
-from barnabas.exit_codes import EXIT_TOO_MANY_BAD_RECORDS, EXIT_WRONG_SETTINGS
+from barnabas.errors import ApiError, BarnabasError, ConfigurationError, ErrorCode, RetriableError
+from barnabas.exit_codes import EXIT_CONFLICT, EXIT_TOO_MANY_BAD_RECORDS, EXIT_UNREACHABLE, EXIT_WRONG_SETTINGS
 
 if TYPE_CHECKING:
     from barnabas.spark.load_types import LoadResult
@@ -34,6 +34,18 @@ class LoadError(BarnabasError):
 
 class LoadConflictError(LoadError):
     """Another writer committed to the table during this load; this load committed nothing."""
+
+    exit_code = EXIT_CONFLICT
+
+    @property
+    def retriable(self) -> bool:
+        return True
+
+
+class SourceUnavailableError(LoadError):
+    """The brokers or the schema registry did not answer while a load read records; the table is unchanged."""
+
+    exit_code = EXIT_UNREACHABLE
 
     @property
     def retriable(self) -> bool:
@@ -64,12 +76,52 @@ class WarehouseError(LoadError):
     """The warehouse cannot be used: it is unreachable, not writable or full, or the table is not a loaded table."""
 
 
+class WarehouseUnavailableError(WarehouseError):
+    """The catalog or the storage did not answer; the table is unchanged."""
+
+    exit_code = EXIT_UNREACHABLE
+
+    @property
+    def retriable(self) -> bool:
+        return True
+
+
+class WarehouseLockedError(WarehouseError):
+    """Another process has locked the catalog of the embedded warehouse; the table is unchanged."""
+
+    exit_code = EXIT_CONFLICT
+
+    @property
+    def retriable(self) -> bool:
+        return True
+
+
 class MissingPackageError(WarehouseError):
     """A catalog or storage needs a package that is not installed; the message names the package."""
 
 
 class CommitUnknownError(LoadError):
     """The result of a commit is unknown. The next load finds out, and continues from there."""
+
+    exit_code = EXIT_UNREACHABLE
+
+    @property
+    def retriable(self) -> bool:
+        return True
+
+
+_OF_MISSING_TOPICS = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+
+def is_source_unavailable(error: BaseException) -> bool:
+    """Return whether an error of a client means that the brokers or the registry do not answer now.
+
+    >>> is_source_unavailable(RetriableError()), is_source_unavailable(ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    (True, False)
+    """
+    if isinstance(error, ApiError):
+        return error.retriable and error.code not in _OF_MISSING_TOPICS
+    return isinstance(error, RetriableError | SourceUnavailableError)
 
 
 def is_as_before(error: BaseException) -> bool:

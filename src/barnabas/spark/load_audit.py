@@ -22,7 +22,7 @@ from barnabas.audit.windows import WINDOW_MS, common_width
 from barnabas.client.audit.event_log import EventWriter, read_events_of
 from barnabas.client.audit.event_sender import AUDIT_TOPIC
 from barnabas.errors import BarnabasError
-from barnabas.spark.errors import LoadError
+from barnabas.spark.errors import LoadError, SourceUnavailableError, is_source_unavailable
 from barnabas.spark.ledger import LEDGER
 from barnabas.spark.load_plan import TopicLoadPlan
 from barnabas.spark.range_reading import Settings, open_admin, settings_of_client
@@ -163,6 +163,7 @@ class LoadAudit:
             )
 
     def _failed(self, what: str, error: BarnabasError) -> LoadError:
-        return LoadError(
+        kind = SourceUnavailableError if is_source_unavailable(error) else LoadError
+        return kind(
             f"table {self._table}: the audit cannot be {what}: {error}; to load without it: audit=False (--no-audit)"
         )

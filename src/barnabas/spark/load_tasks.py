@@ -27,7 +27,8 @@ from barnabas.spark.bad_records import BadRecordCollector, BadRecords
 from barnabas.spark.columns import to_record_batches
 from barnabas.spark.day_files import TARGET_BYTES, DataFile, DayFiles, create_file
 from barnabas.spark.dead_letter_files import DeadLetterFiles, DeadLetterSettings
-from barnabas.spark.errors import DataLossError
+from barnabas.spark.errors import DataLossError, is_source_unavailable
+from barnabas.spark.library_errors import is_without_answer
 from barnabas.spark.load_audit_counts import LoadAuditCounter
 from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.range_reading import RangeConnections, read_range, settings_of_client
@@ -105,11 +106,14 @@ class TaskInferred:
     renames: Aliases
 
 
+FailureKind = Literal["data loss", "source unavailable", "storage", "storage unavailable", "other"]
+
+
 @dataclass(frozen=True, slots=True)
 class TaskFailed:
     """The failure of a task, as a value."""
 
-    kind: Literal["data loss", "storage", "other"]
+    kind: FailureKind
     message: str
 
 
@@ -262,5 +266,6 @@ def _failed(wanted: OffsetRange, error: BarnabasError | OSError) -> TaskFailed:
     if isinstance(error, DataLossError):
         return TaskFailed("data loss", str(error))
     if isinstance(error, OSError) and not isinstance(error, BarnabasError):
-        return TaskFailed("storage", f"{wanted}: cannot write: {error}")
-    return TaskFailed("other", f"{wanted}: {error}")
+        kind: FailureKind = "storage unavailable" if is_without_answer(error) else "storage"
+        return TaskFailed(kind, f"{wanted}: cannot write: {error}")
+    return TaskFailed("source unavailable" if is_source_unavailable(error) else "other", f"{wanted}: {error}")

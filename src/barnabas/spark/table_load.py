@@ -51,7 +51,15 @@ from barnabas.spark.completeness import CLOCK_DIFFERENCE_MAX_MS, COMPLETE, Compl
 from barnabas.spark.day_files import TARGET_BYTES, DataFile
 from barnabas.spark.dead_letter_files import DeadLetterSettings
 from barnabas.spark.dead_letter_table import DeadLetterTable
-from barnabas.spark.errors import DataLossError, HistoryExpiredError, LoadError, UnknownTopicError, WarehouseError
+from barnabas.spark.errors import (
+    DataLossError,
+    HistoryExpiredError,
+    LoadError,
+    SourceUnavailableError,
+    UnknownTopicError,
+    WarehouseError,
+    WarehouseUnavailableError,
+)
 from barnabas.spark.jobs import is_local, parallelism, run_here, run_tasks
 from barnabas.spark.ledger import BAD_RECORDS, Ledger, snapshot_properties
 from barnabas.spark.load_audit import LoadAudit, wants_audit
@@ -70,6 +78,7 @@ from barnabas.spark.load_plan import (
     sampled,
 )
 from barnabas.spark.load_tasks import (
+    FailureKind,
     ReadSettings,
     TaskFailed,
     TaskInferred,
@@ -94,7 +103,13 @@ Share = tuple[OffsetRange, ...]
 """The offset ranges that one task reads."""
 
 _GUESSED = frozenset({JSON, AVRO, PROTOBUF})
-_ERRORS: Mapping[str, type[LoadError]] = {"data loss": DataLossError, "storage": WarehouseError, "other": LoadError}
+_ERRORS: Mapping[FailureKind, type[LoadError]] = {
+    "data loss": DataLossError,
+    "source unavailable": SourceUnavailableError,
+    "storage": WarehouseError,
+    "storage unavailable": WarehouseUnavailableError,
+    "other": LoadError,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ from barnabas.spark.iceberg_snapshot_expiry import (
     summary_of,
 )
 from barnabas.spark.ledger import LEDGER, LEDGER_SEQUENCE, LOAD_ID, Ledger, ends_of_rows, unknown_position_error
-from barnabas.spark.library_errors import library_errors, reason_of
+from barnabas.spark.library_errors import library_errors, reason_of, warehouse_error
 from barnabas.spark.spark_catalogs import is_known_to_pyiceberg, properties_in_spark, settings_of
 from barnabas.spark.table_names import parse_table_name
 from barnabas.spark.table_place import UNNAMED_CATALOG, TablePlace
@@ -513,7 +513,8 @@ class TableBase:
             ) from error
         if _may_happen_later(error) or not isinstance(error, _UNCLEAR):
             raise unknown from error
-        raise WarehouseError(f"table {self.name}: cannot commit, the table is unchanged: {reason_of(error)}") from error
+        message = f"table {self.name}: cannot commit, the table is unchanged: {reason_of(error)}"
+        raise warehouse_error(error)(message) from error
 
     def _is_there(self) -> bool:
         return self._catalog.table_exists(self._name)

@@ -90,7 +90,7 @@ def test_what_is_missing_is_told_to_people_and_programs(monkeypatch: pytest.Monk
     done, _ = run(monkeypatch, LoadResult((LOADED,)))
     assert "default.clicks: missing: clicks-0 [0, 50) (50 offsets)" in done.stderr
     done, _ = run(monkeypatch, LoadResult((LOADED,)), "--json")
-    (told,) = json.loads(done.stdout)
+    (told,) = json.loads(done.stdout)["tables"]
     assert told["missing"] == [{"topic": "clicks", "partition": 0, "start_offset": 0, "end_offset": 50}]
     assert told["ranges"] == [{"topic": "clicks", "partition": 0, "start_offset": 50, "end_offset": 100}]
 
@@ -103,7 +103,10 @@ def test_a_table_that_failed_is_told_beside_the_others_and_in_the_exit_code(monk
     assert "views was not loaded: gone" in done.stderr
     assert "odd was not loaded: ValueError: 7" in done.stderr
     done, _ = run(monkeypatch, failed, "--json")
-    assert json.loads(done.stdout)[1] == {"table": "views", "error": "gone"}
+    told = json.loads(done.stdout)
+    error = {"kind": "DataLossError", "message": "gone", "retryable": False, "exit_code": 1}
+    assert told["tables"][1] == {"table": "views", "outcome": "failed", "error": error}
+    assert told["error"] == {"table": "views", **error}
     assert done.exit_code == 1
 
 
@@ -133,7 +136,7 @@ def test_further_columns_are_in_the_summary_with_all_counts(monkeypatch: pytest.
     told = "field 'amount' has additional columns for values of other types: 1 value in amount, 1,000 values"
     assert f"{told} in amount_double" in done.stderr
     done, _ = run(monkeypatch, LoadResult((replace(LOADED, further_columns=counts),)), "--json")
-    assert json.loads(done.stdout)[0]["further_columns"] == counts
+    assert json.loads(done.stdout)["tables"][0]["further_columns"] == counts
 
 
 def test_kept_and_lost_values_are_in_the_summary(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +146,7 @@ def test_kept_and_lost_values_are_in_the_summary(monkeypatch: pytest.MonkeyPatch
     assert "default.clicks: kept whole in `value`: 12 values of 50 (--keep-values)" in done.stderr
     assert "default.clicks: not kept, and not restorable from the columns: 1 value (--keep-values none)" in done.stderr
     done, asked = run(monkeypatch, outcome, "--json", "--keep-values", "none")
-    (told,) = json.loads(done.stdout)
+    (told,) = json.loads(done.stdout)["tables"]
     assert (told["kept_values"], told["lost_values"], asked["keep_values"]) == (12, 1, "none")
     assert run(monkeypatch, outcome, "--keep-values", "some")[0].exit_code == 2
 
@@ -154,7 +157,7 @@ def test_field_of_the_event_time_that_no_record_has_is_in_the_summary(monkeypatc
     assert done.exit_code == 0
     assert "default.clicks: warning: no record of this load has the event-time field 'tiem'" in done.stderr
     done, _ = run(monkeypatch, LoadResult((replace(LOADED, missing_event_field="tiem"),)), "--json")
-    assert json.loads(done.stdout)[0]["missing_event_field"] == "tiem"
+    assert json.loads(done.stdout)["tables"][0]["missing_event_field"] == "tiem"
 
 
 def test_a_field_that_stays_beside_its_new_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +168,7 @@ def test_a_field_that_stays_beside_its_new_name_is_told(monkeypatch: pytest.Monk
         in told.stderr
     )
     as_json, _ = run(monkeypatch, loaded, "--json")
-    assert json.loads(as_json.stdout)[0]["not_renamed"] == {"place.x": "place.longitude"}
+    assert json.loads(as_json.stdout)["tables"][0]["not_renamed"] == {"place.x": "place.longitude"}
 
 
 def test_registry_and_its_credentials_come_from_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:

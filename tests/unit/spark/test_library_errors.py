@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import socket
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.exceptions import NotInstalledError
+import requests
+from pyiceberg.exceptions import NotInstalledError, ServerError, ServiceUnavailableError
 from pyiceberg.transforms import BucketTransform, HourTransform, IdentityTransform, MonthTransform
 from pyiceberg.types import LongType, StringType
+from sqlalchemy.exc import OperationalError
 
 from barnabas.cli.permanent_failures import PermanentFailures
 from barnabas.clock import SYSTEM_CLOCK
@@ -22,6 +27,8 @@ from barnabas.spark.errors import (
     MissingPackageError,
     UnknownTopicError,
     WarehouseError,
+    WarehouseLockedError,
+    WarehouseUnavailableError,
 )
 from barnabas.spark.library_errors import library_errors, reason_of
 from barnabas.spark.load_folder import claim_folder
@@ -56,6 +63,46 @@ def test_errors_of_libraries_become_one_line(error: BaseException, kind: type[Ex
     assert type(raised.value) is kind
     assert str(raised.value) == words
     assert raised.value.__cause__ is error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionRefusedError(111, "refused"),
+        TimeoutError("timed out"),
+        socket.gaierror(-2, "Name or service not known"),
+        requests.ConnectionError("refused"),
+        requests.ReadTimeout("no answer"),
+        ServiceUnavailableError("503"),
+        ServerError("500"),
+        OSError("AWS Error NETWORK_CONNECTION during HeadObject operation: curlCode: 7, Could not connect to server"),
+        OSError("Generic S3 error: Error performing GET http://s3/b: HTTP error: error sending request"),
+        OperationalError("select", {}, Exception("connection to server at 10.0.0.1 failed: Connection refused")),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_server_without_an_answer_is_a_failure_to_retry(error: Exception) -> None:
+    with pytest.raises(WarehouseUnavailableError, match="it: ") as raised, library_errors("it"):
+        raise error
+    assert raised.value.retriable
+    with pytest.raises(WarehouseUnavailableError), library_errors("it", is_set_up=True):
+        raise RuntimeError("cannot open") from error
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "denied"), OSError("AWS Error ACCESS_DENIED"), ValueError("x")])
+def test_refusal_of_a_server_is_no_failure_to_retry(error: Exception) -> None:
+    with pytest.raises(WarehouseError) as raised, library_errors("it"):
+        raise error
+    assert not raised.value.retriable
+
+
+def test_locked_catalog_is_the_work_of_another_process(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "one.db")) as one, closing(sqlite3.connect(tmp_path / "one.db")) as other:
+        other.execute("pragma busy_timeout = 0")
+        one.execute("begin exclusive")
+        with pytest.raises(WarehouseLockedError) as raised, library_errors("it"):
+            other.execute("create table t (x)")
+    assert raised.value.retriable
 
 
 @pytest.mark.parametrize("error", [UnknownTopicError("gone"), AssertionError("a defect"), KeyboardInterrupt()])

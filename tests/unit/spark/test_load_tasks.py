@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from barnabas.errors import ApiError, ErrorCode
+from barnabas.errors import ApiError, AuthenticationError, ErrorCode, TimedOutError
 from barnabas.formats.field_aliases import NO_ALIASES
 from barnabas.records import BatchBuilder
 from barnabas.records.arrow import ArrowReader
@@ -127,3 +127,27 @@ def test_a_log_that_was_cut_off_while_it_was_read_is_data_loss(tmp_path: Path, m
     told = "t-2 [0, 4): the log end offset is 0, and the read reached 0"
     writing = WriteSettings(str(tmp_path), {}, RAW)
     assert write_ranges([RANGE], READING, writing, attempt_id=0) == TaskFailed("data loss", told)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (TimedOutError("no answer"), "source unavailable"),
+        (ApiError(ErrorCode.LEADER_NOT_AVAILABLE), "source unavailable"),
+        (ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), "other"),
+        (AuthenticationError("wrong password"), "other"),
+        (ConnectionResetError(errno.ECONNRESET, "reset"), "storage unavailable"),
+    ],
+)
+def test_failed_task_tells_whether_a_server_did_not_answer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception, kind: str
+) -> None:
+    def read(*_arguments: object, **_options: object) -> Iterator[pa.RecordBatch]:
+        raise error
+        yield
+
+    monkeypatch.setattr(load_tasks, "read_range", read)
+    writing = WriteSettings(f"file://{tmp_path}", {}, RAW)
+    for failed in (write_ranges([RANGE], READING, writing, attempt_id=1), infer_ranges([RANGE], READING, RAW)):
+        assert isinstance(failed, TaskFailed)
+        assert failed.kind == kind
