@@ -56,7 +56,7 @@ def exit_code_of_load(error: BaseException) -> int:
     (2, 5)
     """
     from barnabas.spark.errors import LoadsFailedError, is_source_unavailable
-    from barnabas.spark.library_errors import is_without_answer
+    from barnabas.spark.unavailable_servers import is_without_answer
 
     if isinstance(error, LoadsFailedError):
         return exit_code_of_tables(error.failures)

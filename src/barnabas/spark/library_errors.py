@@ -11,7 +11,6 @@ library and catches all errors.
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,6 +23,7 @@ from barnabas.spark.errors import (
     WarehouseLockedError,
     WarehouseUnavailableError,
 )
+from barnabas.spark.unavailable_servers import causes_of, is_without_answer
 
 REASON_LENGTH_MAX = 500
 _OF_SETTINGS = (ValueError, TypeError, LookupError, AttributeError, NotImplementedError)
@@ -32,24 +32,7 @@ _OF_PACKAGES = (ImportError, NotInstalledError)
 _SAY_NOTHING_ALONE = (LookupError, EOFError, AttributeError, TypeError, NotImplementedError)
 _IS_VALIDATED = re.compile(r"\d+ validation errors? for ")
 """A pattern for the first line of a pydantic error. The reason is in the second line."""
-_NO_ANSWER = (ConnectionError, TimeoutError, socket.gaierror)
-_NO_ANSWER_BY_NAME = frozenset(
-    {
-        *("requests.ConnectionError", "requests.Timeout", "urllib3.TimeoutError", "urllib3.ProtocolError"),
-        *("botocore.ConnectionError", "botocore.HTTPClientError", "pyiceberg.ServerError"),
-        "pyiceberg.ServiceUnavailableError",
-    }
-)
-"""The package and the class of further errors for a server that does not answer. The packages are imported only if they
-are needed, so the classes are compared by name."""
-_NO_ANSWER_IN_WORDS = re.compile(
-    "NETWORK_CONNECTION|REQUEST_TIMEOUT|SLOW_DOWN|SERVICE_UNAVAILABLE|error sending request|connection refused"
-    "|could not connect|connection (?:timed out|reset|closed)|operation timed out|503 Service Unavailable",
-    re.IGNORECASE,
-)
-"""Parts of the messages of Arrow, delta-rs and database drivers, whose errors have no class of their own for this."""
 _LOCKED = "database is locked"
-_CAUSES_MAX = 10
 _PANIC = "PanicException"
 """The class name of a Rust panic. The class is not an `Exception`, and no module exports it."""
 
@@ -85,37 +68,10 @@ def library_errors(what: str, *, is_set_up: bool = False) -> Iterator[None]:
 
 def warehouse_error(error: BaseException) -> type[WarehouseError]:
     """Return the class of Barnabas's error for an error of a library."""
-    for cause in _causes(error):
+    for cause in causes_of(error):
         if type(cause).__name__ == "OperationalError" and _LOCKED in str(cause):
             return WarehouseLockedError
     return WarehouseUnavailableError if is_without_answer(error) else WarehouseError
-
-
-def is_without_answer(error: BaseException) -> bool:
-    """Return whether an error of a library means that a server did not answer, or could not answer now.
-
-    >>> is_without_answer(ConnectionRefusedError()), is_without_answer(PermissionError())
-    (True, False)
-    """
-    return any(map(_has_no_answer, _causes(error)))
-
-
-def _has_no_answer(error: BaseException) -> bool:
-    if isinstance(error, _NO_ANSWER):
-        return True
-    names = {f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in type(error).__mro__}
-    is_vague = isinstance(error, OSError) or "sqlalchemy.OperationalError" in names
-    return bool(names & _NO_ANSWER_BY_NAME) or (is_vague and _NO_ANSWER_IN_WORDS.search(str(error)) is not None)
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and the errors that led to it."""
-    cause: BaseException | None = error
-    for _ in range(_CAUSES_MAX):
-        if cause is None:
-            return
-        yield cause
-        cause = cause.__cause__ or cause.__context__
 
 
 def reason_of(error: BaseException) -> str:

@@ -28,12 +28,12 @@ from barnabas.spark.columns import to_record_batches
 from barnabas.spark.day_files import TARGET_BYTES, DataFile, DayFiles, create_file
 from barnabas.spark.dead_letter_files import DeadLetterFiles, DeadLetterSettings
 from barnabas.spark.errors import DataLossError, is_source_unavailable
-from barnabas.spark.library_errors import is_without_answer
 from barnabas.spark.load_audit_counts import LoadAuditCounter
 from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.range_reading import RangeConnections, read_range, settings_of_client
 from barnabas.spark.table_rows import TableRows, to_rows
 from barnabas.spark.table_shape import TableShape
+from barnabas.spark.unavailable_servers import is_without_answer
 
 
 @dataclass(frozen=True, slots=True)
