@@ -7,15 +7,14 @@ imports none of them, because most loads use few of them.
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Iterator
 
-_NO_ANSWER = (ConnectionError, TimeoutError, socket.gaierror)
+_NO_ANSWER = (ConnectionError, TimeoutError)
 _NO_ANSWER_BY_NAME = frozenset(
     {
         *("requests.ConnectionError", "requests.Timeout", "urllib3.TimeoutError", "urllib3.ProtocolError"),
         *("botocore.ConnectionError", "botocore.HTTPClientError", "pyiceberg.ServerError"),
-        "pyiceberg.ServiceUnavailableError",
+        *("pyiceberg.ServiceUnavailableError", "socket.gaierror"),
     }
 )
 """The package and the class of further errors for a server that does not answer. The packages are imported only if they
