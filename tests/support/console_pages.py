@@ -36,6 +36,7 @@ class FakeAdmin:
     """An admin client of a cluster whose answers a test sets.
 
     :ivar failures: the error of a method, by its name.
+    :ivar hanging: the ids of brokers that never list their groups. Broker 1 is always in the cluster.
     """
 
     def __init__(self) -> None:
@@ -52,6 +53,7 @@ class FakeAdmin:
         self.deliveries: dict[TopicPartition, list[DeliveredRange]] = {}
         self.eligible: dict[TopicPartition, tuple[int, ...]] = {}
         self.failures: dict[str, Exception] = {}
+        self.hanging: tuple[int, ...] = ()
         self.calls: list[tuple[str, Any]] = []
 
     def _call(self, name: str, arguments: Any = None) -> None:
@@ -68,7 +70,9 @@ class FakeAdmin:
 
     async def describe_cluster(self) -> ClusterDescription:
         node = Node(1, "b", 1)
-        return ClusterDescription("cluster", node, (node,))
+        return ClusterDescription(
+            "cluster", node, (node, *(Node(each, "b", each) for each in self.hanging if each != 1))
+        )
 
     async def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
         return [each for each in self.topics if names is None or each.name in names]
@@ -79,7 +83,9 @@ class FakeAdmin:
     async def log_dirs(self) -> list[Any]:
         return []
 
-    async def list_groups(self) -> list[GroupListing]:
+    async def list_groups(self, *, broker: int) -> list[GroupListing]:
+        if broker in self.hanging:
+            await asyncio.Event().wait()
         return self.groups
 
     async def end_offsets(

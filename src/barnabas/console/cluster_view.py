@@ -38,6 +38,8 @@ REQUEST_MS = 5_000
 """The time limit of a request, unless the settings have one: after it, the client gives up the connection to a broker
 that hangs, and asks another. It is half of `CALL_S_MAX`, so that a page can still come from the other broker.
 """
+ANSWER_S_MAX = 5.0
+"""The time that a page waits for one of several brokers before it goes on without the broker's part."""
 SAMPLED_GROUPS_MAX = 500
 SAMPLED_SHARE_GROUPS_MAX = 50
 """The number of share groups whose lag is sampled: each costs the brokers a request of their own."""
@@ -114,6 +116,7 @@ class ClusterView:
     :param settings: client settings under Kafka's names, with the user's credentials.
     :param admin: the client that asks; None for one with the settings.
     :ivar sizes_problem: the reason why the sizes of topics are unknown; empty if they are known.
+    :ivar groups_problem: the reason why the list of groups is incomplete; empty if it is complete.
     """
 
     def __init__(self, settings: Mapping[str, str], clock: Clock, admin: AsyncAdmin | None = None) -> None:
@@ -122,13 +125,14 @@ class ClusterView:
         self._clock = clock
         self._cluster = Cached(self.admin.describe_cluster, AGE_S_MAX, clock.monotonic)
         self._topics = Cached(self._fetch_topics, AGE_S_MAX, clock.monotonic)
-        self._groups = Cached(self.admin.list_groups, AGE_S_MAX, clock.monotonic)
+        self._groups = Cached(self._fetch_groups, AGE_S_MAX, clock.monotonic)
         self._transactions = Cached(self._fetch_transactions, AGE_S_MAX, clock.monotonic)
         self._versions = Cached(self.admin.api_versions, VERSIONS_S, clock.monotonic)
         self._newest_versions: Mapping[str, range] = {}
         self._sizes = Cached(self._fetch_sizes, 10 * AGE_S_MAX, clock.monotonic)
         self._newest_sizes: Mapping[str, int] = {}
         self.sizes_problem = ""
+        self.groups_problem = ""
         self.ends = History()
         self.lags = History()
         self.elections = Elections()
@@ -215,6 +219,32 @@ class ClusterView:
     async def _fetch_topics(self) -> dict[str, TopicDescription]:
         found = await self.admin.describe_topics(None)
         return {each.name: each for each in sorted(found, key=lambda topic: topic.name)}
+
+    async def _fetch_groups(self) -> list[GroupListing]:
+        """Return the groups of all brokers that answer, so that a broker that hangs hides only its own groups.
+
+        :raises BarnabasError: no broker answered.
+        """
+        brokers = [node.id for node in (await self._cluster.get()).brokers]
+        answers = await asyncio.gather(*map(self._groups_of, brokers))
+        failures = [each for each in answers if not isinstance(each, list)]
+        if failures and len(failures) == len(answers):
+            raise failures[0]
+        missing = [str(broker) for broker, each in zip(brokers, answers, strict=True) if not isinstance(each, list)]
+        self.groups_problem = (
+            f"The groups of broker {', '.join(missing)} are missing: {text_of(failures[0])}" if failures else ""
+        )
+        return sorted(
+            (each for part in answers if isinstance(part, list) for each in part), key=lambda each: each.group
+        )
+
+    async def _groups_of(self, broker: int) -> list[GroupListing] | BarnabasError | TimeoutError:
+        """Return the groups of one coordinator, or its error."""
+        try:
+            async with asyncio.timeout(ANSWER_S_MAX):
+                return await self.admin.list_groups(broker=broker)
+        except (BarnabasError, TimeoutError) as error:
+            return error
 
     async def _fetch_transactions(self) -> list[TransactionRow]:
         found = await self.admin.list_transactions()

@@ -96,6 +96,34 @@ def test_outage_of_a_partition_does_not_change_the_number_of_records() -> None:
     on_view(admin, check)
 
 
+def test_broker_that_hangs_hides_only_its_own_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_view, "ANSWER_S_MAX", 0.01)
+    admin = FakeAdmin()
+    admin.groups = [GroupListing(name, "Stable", "classic", "consumer") for name in ("b", "a")]
+    admin.hanging = (3,)
+
+    async def check(view: ClusterView) -> None:
+        assert [each.group for each in await view.groups()] == ["a", "b"]
+        assert view.groups_problem == "The groups of broker 3 are missing: The brokers did not answer in time"
+        admin.hanging = ()
+        await view.groups()
+        assert view.groups_problem == ""
+
+    on_view(admin, check)
+
+
+def test_groups_fail_if_no_broker_lists_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_view, "ANSWER_S_MAX", 0.01)
+    admin = FakeAdmin()
+    admin.hanging = (1,)
+
+    async def check(view: ClusterView) -> None:
+        with pytest.raises(TimeoutError):
+            await view.groups()
+
+    on_view(admin, check)
+
+
 def test_lag_of_share_groups_is_that_of_the_broker() -> None:
     admin = FakeAdmin()
     admin.groups = [GroupListing(name, "Stable", kind, kind) for name, kind in (("a", "share"), ("b", "classic"))]

@@ -39,4 +39,9 @@ async def groups(context: Context) -> Response:
         for each in await context.view.groups()
     ]
     found = listing(context, rows, lambda row: row.name, KEYS)
-    return context.page("_groups.html" if context.is_partial else "groups.html", title="Groups", list=found)
+    return context.page(
+        "_groups.html" if context.is_partial else "groups.html",
+        title="Groups",
+        list=found,
+        groups_problem=context.view.groups_problem,
+    )
