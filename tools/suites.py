@@ -291,9 +291,11 @@ SCRIPTS = {
     "authorization": "authorization_suite.py",
     "console": "console_suite.py",
     "versions": "versions_suite.py",
+    "week": "week_suite.py",
 }
 """The suites that have a separate program: Prometheus with dashboards and alerts, exporters for Kafka, clients that
-authenticate, tools with brokers that enforce ACLs, the console in a browser, and other versions of dependencies."""
+authenticate, tools with brokers that enforce ACLs, the console in a browser, other versions of dependencies, and a week
+of repeated loads."""
 
 
 def main() -> int:

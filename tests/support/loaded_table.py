@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +46,26 @@ class LoadedTable:
         self.store = open_place(self.place)
         self.commits = 0
         self._file = folder / "rows.parquet"
-        schema = schema_to_pyarrow(table_schema(None, {}), include_field_ids=False)
-        row = {"topic": "clicks", "timestamp": TIME_MS * 1000, "value": b"x" * 20, "headers": []}
-        rows = [{**row, "partition": each, "offset": FIRST_OFFSET + each} for each in range(PARTITIONS)]
-        pq.write_table(pa.Table.from_pylist(rows, schema=schema), self._file, compression="zstd")
+        self._day = date.min
 
-    def commit(self) -> None:
+    def _write_rows(self, time_ms: int) -> date:
+        """Write the file that commits copy, with rows of the day of a time. Return the day."""
+        day = datetime.fromtimestamp(time_ms / 1000, UTC).date()
+        if day != self._day:
+            schema = schema_to_pyarrow(table_schema(None, {}), include_field_ids=False)
+            row = {"topic": "clicks", "timestamp": time_ms * 1000, "value": b"x" * 20, "headers": []}
+            rows = [{**row, "partition": each, "offset": FIRST_OFFSET + each} for each in range(PARTITIONS)]
+            pq.write_table(pa.Table.from_pylist(rows, schema=schema), self._file, compression="zstd")
+            self._day = day
+        return day
+
+    def commit(self, time_ms: int = TIME_MS) -> None:
+        """Add a file.
+
+        :param time_ms: The time of its records.
+        """
         self.commits += 1
+        day = self._write_rows(time_ms)
         load_id = f"{self.commits:032}"
         base = self.store.begin("clicks")
         data = f"{base.location().uri}/data/{load_id}"
@@ -68,7 +81,7 @@ class LoadedTable:
             **snapshot_properties(load_id, ledger, ranges, PARTITIONS),
             COMPLETE: Completeness(at_ms, latest_ms).dump(),
         }
-        file = DataFile(f"{data}/00000.parquet", PARTITIONS, date(2023, 11, 14), path.stat().st_size)
+        file = DataFile(f"{data}/00000.parquet", PARTITIONS, day, path.stat().st_size)
         base.commit([file], properties, base.shape() or TableShape())
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 PATTERN_NAMES = ("common", "combined", "syslog", "syslog5424", "nginx-error", "apache-error")
 """The pattern names of line_patterns.py, copied because importing that module requires pyarrow."""
 
+MAINTAIN_EVERY_S = 3600.0
+
 FORMATS_WITH_SCHEMAS = ("avro", "protobuf")
 
 
@@ -80,6 +83,10 @@ def _interval(_context: click.Context, _option: click.Parameter, given: str | No
         return parse_interval_s(given)
     except ValueError as error:
         raise click.UsageError(f"{_option.opts[-1]}: {error}") from None
+
+
+def _maintenance_interval(context: click.Context, option: click.Parameter, given: str | None) -> float | None:
+    return math.inf if given == "never" else _interval(context, option, given)
 
 
 def _until(_context: click.Context, _option: click.Parameter, given: str | None) -> int | None:
@@ -196,10 +203,12 @@ def _until(_context: click.Context, _option: click.Parameter, given: str | None)
 @click.option("--within", metavar="INTERVAL", callback=_interval, help="With --until-complete: time limit.")
 @click.option(
     "--maintain-every",
-    metavar="INTERVAL",
-    callback=_interval,
-    help="With --every: interval of maintenance (1h) as in `table maintain`: merge small files, expire old data.",
+    metavar="INTERVAL|never",
+    callback=_maintenance_interval,
+    help="With --every: interval of maintenance as in `table maintain`: merge small files, expire old data; or never.  "
+    "[default: 1h]",
 )
+@click.option("--no-maintain", is_flag=True, help="With --every: the same as --maintain-every never.")
 @click.option(
     "--target-file-mb",
     type=click.IntRange(1, 4096),
@@ -221,6 +230,7 @@ def load(
     until_ms: int | None,
     within: float | None,
     maintain_every: float | None,
+    no_maintain: bool,
     target_file_mb: int | None,
     fail_when_empty: bool,
     http: HttpPages | None,
@@ -242,8 +252,9 @@ def load(
         raise click.UsageError("--within requires --until-complete TIME")
     if http is not None and (every is None or until_ms is not None):
         raise click.UsageError("--http requires a repeated load: --every INTERVAL")
-    if maintain_every is not None and (every is None or until_ms is not None):
-        raise click.UsageError("--maintain-every requires a repeated load: --every INTERVAL")
+    maintain_every_s = _maintain_every_s(
+        maintain_every, is_off=no_maintain, is_repeated=every is not None and until_ms is None
+    )
     if fail_when_empty and (every is not None or until_ms is not None):
         raise click.UsageError("--fail-when-empty is for a single load, without --every and --until-complete")
     target_file_bytes = None if target_file_mb is None else target_file_mb * 1024 * 1024
@@ -259,7 +270,7 @@ def load(
         _load_until(loads, until_ms, every, within, as_json)
         return
     if every is not None:
-        _load_every(loads, every, maintain_every, http, connection, as_json)
+        _load_every(loads, every, maintain_every_s, http, connection, as_json)
         return
     end_on_sigterm()
     with connect(connection) as admin:
@@ -284,6 +295,19 @@ def load(
         raise click.exceptions.Exit(code)
 
 
+def _maintain_every_s(given_s: float | None, *, is_off: bool, is_repeated: bool) -> float:
+    """Return the interval of maintenance in seconds; infinite if there is none.
+
+    :raises click.UsageError: The options contradict each other.
+    """
+    if (given_s is not None or is_off) and not is_repeated:
+        option = "--no-maintain" if is_off else "--maintain-every"
+        raise click.UsageError(f"{option} requires a repeated load: --every INTERVAL")
+    if given_s is not None and is_off:
+        raise click.UsageError("--no-maintain contradicts --maintain-every: give one of them")
+    return math.inf if is_off else MAINTAIN_EVERY_S if given_s is None else given_s
+
+
 def _tracer_provider() -> object | None:
     """Return the tracer provider of this process; None if no OpenTelemetry SDK is loaded.
 
@@ -300,7 +324,7 @@ def _tracer_provider() -> object | None:
 def _load_every(
     loads: _Loads,
     interval_s: float,
-    maintain_every_s: float | None,
+    maintain_every_s: float,
     http: HttpPages | None,
     connection: Connection,
     as_json: bool,
@@ -314,9 +338,7 @@ def _load_every(
         click.echo(json.dumps(event, ensure_ascii=False) if as_json else as_line(event))
 
     end_on_sigterm()
-    maintenance = None
-    if maintain_every_s is not None:
-        maintenance = MaintenanceRounds(loads.maintain, maintain_every_s, SYSTEM_CLOCK)
+    maintenance = MaintenanceRounds(loads.maintain, maintain_every_s, SYSTEM_CLOCK)
     rounds = LoadRounds(loads.run, interval_s, show, SYSTEM_CLOCK, threading.Event().wait, maintenance)
     try:
         address, prove = (None, None) if http is None else (http.http, http.prover(connection.admin_settings))

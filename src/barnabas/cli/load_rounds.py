@@ -117,7 +117,7 @@ class LoadRounds:
     :param load: runs one round; raises an exception if the whole round fails.
     :param on_event: called with each event; each event becomes one line of output.
     :param wait: waits for a number of seconds.
-    :param maintenance: the maintenance between rounds; None if there is none.
+    :param maintenance: the maintenance between rounds; None for no maintenance.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""`barnabas load --every ... --maintain-every 1h`: table maintenance between the rounds of a repeated load.
+"""`barnabas load --every`: table maintenance between the rounds of a repeated load.
 
 Maintenance runs in the same process between two rounds, so it never conflicts with these loads. A failure is reported
 and retried at the next interval.

@@ -23,7 +23,7 @@ from barnabas.spark.delta_warehouse import DeltaWarehouse
 from barnabas.spark.errors import LoadConflictError
 from barnabas.spark.ledger import KEPT_PROPERTIES, LOAD_ID
 from barnabas.spark.library_errors import library_errors
-from barnabas.spark.load_folder import SUFFIX, remove_leftovers
+from barnabas.spark.load_folder import SUFFIX, remove_empty_folders, remove_leftovers
 from barnabas.spark.object_files import files_below, remove_file
 from barnabas.spark.table_store import ORPHAN_AGE, SMALL_FILE_BYTES, SNAPSHOT_AGE
 
@@ -74,7 +74,11 @@ class DeltaMaintainer:
             return max(0, before - len(self._warehouse.begin(self.name).table.history()))
 
     def remove_orphans(self, age: timedelta = ORPHAN_AGE) -> int:
-        """Remove files that no version contains and that are older than `age`. Return the number of files."""
+        """Remove files that no version contains, and the empty directories of loads. Return the number of files.
+
+        :param age: The least age of a file. For a file that a commit removed from the table, the time since that commit
+            also counts: a reader may still use the version before.
+        """
         with self._maintenance_errors("remove orphan files"):
             return self._remove_orphans(age)
 
@@ -85,19 +89,22 @@ class DeltaMaintainer:
         before = datetime.fromtimestamp(self._clock.time_s(), UTC) - age
         # List the old files before the files of versions: a commit after the listing only references younger files.
         old = [file.uri for file in files_below(location.properties, location.uri) if file.modified_at < before]
-        unnamed = {unquote(path) for path in self._unnamed()}
+        unnamed = {unquote(path) for path in self._unnamed(age)}
         orphans = [uri for uri in old if uri.removeprefix(f"{location.uri}/") in unnamed]
         orphans = [uri for uri in orphans if uri.endswith(".parquet") and uri.split("/")[-2] not in alive]
         for uri in orphans:
             with suppress(FileNotFoundError):
                 remove_file(location.properties, uri)
+        if folder is not None:
+            remove_empty_folders(folder)
         return len(orphans)
 
-    def _unnamed(self) -> list[str]:
-        """Return the files that the table's log names but no current version contains."""
+    def _unnamed(self, age: timedelta) -> list[str]:
+        """Return the files that no version in the log contains, without those that were removed in the time `age`."""
         table = self._warehouse.begin(self.name).table
         known = [entry["version"] for entry in table.history()]
-        unnamed = table.vacuum(0, dry_run=True, enforce_retention_duration=False, full=True, keep_versions=known)
+        hours = age // timedelta(hours=1)
+        unnamed = table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True, keep_versions=known)
         return list(unnamed)
 
     @contextmanager

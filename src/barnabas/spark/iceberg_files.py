@@ -18,7 +18,7 @@ from pyiceberg.io.pyarrow import (
     parquet_path_to_id_mapping,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestFile
-from pyiceberg.table import TableProperties, Transaction
+from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _FastAppendFiles, _ManifestMergeManager, _MergeAppendFiles
@@ -91,6 +91,26 @@ def tier_of(manifest: ManifestFile) -> int:
     """Return the tier of a manifest: 0 for fewer than 10 files, 1 for fewer than 100, and so on."""
     files = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
     return len(str(max(1, files))) - 1
+
+
+def manifests_of(table: Table) -> list[ManifestFile]:
+    """Return the manifests of all snapshots of a table, each of them once."""
+    run = ExecutorFactory.get_or_create().map
+    lists = run(lambda snapshot: snapshot.manifests(table.io), table.metadata.snapshots)
+    return list({manifest.manifest_path: manifest for manifests in lists for manifest in manifests}.values())
+
+
+def files_of(table: Table, manifests: Sequence[ManifestFile]) -> set[str]:
+    """Return the paths of the files that manifests contain.
+
+    pyiceberg's `inspect.all_files` reads a manifest once for each snapshot that has it.
+    """
+    run = ExecutorFactory.get_or_create().map
+    return set[str]().union(*run(lambda each: _paths_in(each, table.io), manifests))
+
+
+def _paths_in(manifest: ManifestFile, io: FileIO) -> set[str]:
+    return {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(io, discard_deleted=True)}
 
 
 def _described(io: FileIO, metadata: TableMetadata, paths: Sequence[str]) -> Iterator[DataFile]:

@@ -4,7 +4,7 @@ After a kill in any step the table has the same rows:
 
 1. *Compact.* The small files of an event day become few files of the target size, in one snapshot that also has the
 ledger.
-   The commit fails if another writer has committed meanwhile, as in a load.
+   Loads may commit meanwhile; the commit fails if another writer has changed the merged files.
 2. *Expire.* Old snapshots are removed from the table's history.
 3. *Remove orphans.* Old files that no snapshot references are deleted: files of expired snapshots and of dead writers.
 Files of
@@ -29,16 +29,20 @@ from pyiceberg.table import FileScanTask, Table
 
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.spark.day_files import TARGET_BYTES, create_file
+from barnabas.spark.errors import LoadConflictError
+from barnabas.spark.iceberg_files import files_of, manifests_of
 from barnabas.spark.iceberg_reading import read_files
-from barnabas.spark.iceberg_snapshot_expiry import expire_snapshots, summary_of
+from barnabas.spark.iceberg_snapshot_expiry import expire_snapshots, replacement_times_ms, summary_of
 from barnabas.spark.ledger import KEPT_PROPERTIES, LEDGER, LOAD_ID
 from barnabas.spark.library_errors import library_errors
-from barnabas.spark.load_folder import SUFFIX, claim_folder, remove_leftovers
+from barnabas.spark.load_folder import SUFFIX, claim_folder, remove_empty_folders, remove_leftovers
 from barnabas.spark.object_files import files_below, remove_file
 from barnabas.spark.table_store import ORPHAN_AGE, SMALL_FILE_BYTES, SNAPSHOT_AGE
 from barnabas.spark.warehouse import TableBase, Warehouse
 
 FILES_MIN = 2
+COMMITS_MAX = 5
+"""How often a merge tries to commit while loads commit."""
 
 
 class IcebergMaintainer:
@@ -58,7 +62,7 @@ class IcebergMaintainer:
     def compact(self, target_bytes: int = TARGET_BYTES, small_bytes: int = SMALL_FILE_BYTES) -> tuple[int, int]:
         """Merge small files. Return the number of merged files, and the number of new files.
 
-        :raises LoadConflictError: Another writer has committed meanwhile.
+        :raises LoadConflictError: Another writer has changed these files meanwhile.
         :raises WarehouseError: The merge failed.
         """
         with self._failures_of("merge its small files"):
@@ -85,13 +89,33 @@ class IcebergMaintainer:
             raise
         try:
             old = [task.file for group in groups for task in group]
-            properties = {name: base.last_load[name] for name in KEPT_PROPERTIES if name in base.last_load}
-            base.replace(old, written, {LOAD_ID: compaction_id, **properties})
+            self._replace(base, old, written, compaction_id)
         except BaseException as error:
             folder.give_up_after(error)
             raise
         folder.release()
         return len(old), len(written)
+
+    def _replace(
+        self, base: TableBase, old: Sequence[DataFile], written: Sequence[DataFile], compaction_id: str
+    ) -> None:
+        """Commit the merged files, also if loads have committed meanwhile: their files and their ledger stay.
+
+        Frequent loads commit during most merges, so without this a merge in another process would never succeed.
+
+        :raises LoadConflictError: Another writer has changed the merged files or the schema.
+        """
+        for is_last in (*[False] * (COMMITS_MAX - 1), True):
+            properties = {name: base.last_load[name] for name in KEPT_PROPERTIES if name in base.last_load}
+            try:
+                base.replace(old, written, {LOAD_ID: compaction_id, **properties})
+            except LoadConflictError:
+                newer = self._warehouse.begin(self._name)
+                if is_last or not _has_files(newer.table, old, base.table):
+                    raise
+                base = newer
+            else:
+                return
 
     def _write(
         self, base: TableBase, groups: Iterable[Sequence[FileScanTask]], compaction_id: str
@@ -110,12 +134,15 @@ class IcebergMaintainer:
         """Expire old snapshots, and return their number.
 
         The last snapshot with a ledger is kept, because snapshots of other tools have none.
+
+        :param age: The least time since the next snapshot replaced an expired one.
         """
         table = self._warehouse.table(self._name)
         oldest_ms = self._clock.time_ms() - age // timedelta(milliseconds=1)
         kept = {ref.snapshot_id for ref in table.metadata.refs.values()}
         kept |= {each.snapshot_id for each in [each for each in table.snapshots() if LEDGER in summary_of(each)][-1:]}
-        old = [each.snapshot_id for each in table.snapshots() if each.timestamp_ms < oldest_ms]
+        replaced_at_ms = replacement_times_ms(table.metadata)
+        old = [snapshot_id for snapshot_id, time_ms in replaced_at_ms.items() if time_ms < oldest_ms]
         expired = [each for each in old if each not in kept]
         if expired:
             with self._failures_of("expire old snapshots"):
@@ -143,7 +170,16 @@ class IcebergMaintainer:
         for uri in orphans:
             with suppress(FileNotFoundError):
                 remove_file(location.properties, uri)
+        if folder is not None:
+            remove_empty_folders(folder)
         return len(orphans)
+
+
+def _has_files(table: Table, files: Iterable[DataFile], before: Table) -> bool:
+    """Return whether a table still has all rows of files of an earlier version, in the same form."""
+    form, form_before = ((each.metadata.current_schema_id, each.metadata.default_spec_id) for each in (table, before))
+    there = {task.file.file_path for task in table.scan().plan_files() if not task.delete_files}
+    return form == form_before and there.issuperset(file.file_path for file in files)
 
 
 def _groups(table: Table, target_bytes: int, small_bytes: int) -> Iterator[list[FileScanTask]]:
@@ -178,6 +214,5 @@ def _named_files(table: Table) -> set[str]:
     named = {table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)}
     named |= {snapshot.manifest_list for snapshot in metadata.snapshots}
     named |= {statistics.statistics_path for statistics in metadata.statistics}
-    named |= set(table.inspect.all_manifests().column("path").to_pylist())
-    named |= set(table.inspect.all_files().column("file_path").to_pylist())
-    return named
+    manifests = manifests_of(table)
+    return named | {manifest.manifest_path for manifest in manifests} | files_of(table, manifests)

@@ -24,6 +24,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from itertools import pairwise
 
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table, TableProperties
@@ -72,14 +73,31 @@ def missing_bounds_properties(table: Table, *, is_own: bool) -> dict[str, str]:
 def surplus_snapshots(metadata: TableMetadata) -> list[Snapshot]:
     """Return the snapshots of Barnabas that exceed the number to keep, oldest first."""
     kept_max = _kept_max(metadata.properties)
-    in_order = sorted(metadata.snapshots, key=lambda each: (each.sequence_number or 0, each.timestamp_ms))
+    in_order = _in_order(metadata)
     if kept_max is None or len(in_order) <= kept_max:
         return []
     kept = {ref.snapshot_id for ref in metadata.refs.values()} | _with_last_ledger(metadata)
     older = in_order[:-kept_max]
-    last_of = {_period(each.timestamp_ms, in_order[-1].timestamp_ms): each.snapshot_id for each in older}
+    replaced_at_ms, now_ms = replacement_times_ms(metadata), in_order[-1].timestamp_ms
+    last_of = {
+        _period(each.timestamp_ms, now_ms - replaced_at_ms[each.snapshot_id]): each.snapshot_id for each in older
+    }
     kept |= {snapshot_id for period, snapshot_id in last_of.items() if period is not None}
     return [each for each in older if each.snapshot_id not in kept and LOAD_ID in summary_of(each)]
+
+
+def _in_order(metadata: TableMetadata) -> list[Snapshot]:
+    return sorted(metadata.snapshots, key=lambda each: (each.sequence_number or 0, each.timestamp_ms))
+
+
+def replacement_times_ms(metadata: TableMetadata) -> dict[int, int]:
+    """Return for each snapshot id when the next snapshot was committed; the last snapshot is not in the result.
+
+    A reader may use a snapshot up to that time, so its age begins there. A table without loads for weeks has an old
+    snapshot that readers used until now.
+    """
+    in_order = _in_order(metadata)
+    return {one.snapshot_id: two.timestamp_ms for one, two in pairwise(in_order)}
 
 
 def _kept_max(properties: Mapping[str, str]) -> int | None:
@@ -99,9 +117,8 @@ def _with_last_ledger(metadata: TableMetadata) -> set[int]:
     return {each for each in (next(loads, None),) if each is not None}
 
 
-def _period(timestamp_ms: int, now_ms: int) -> tuple[int, int] | None:
+def _period(timestamp_ms: int, age_ms: int) -> tuple[int, int] | None:
     """Return the hour or day that a snapshot represents for time travel; None if the snapshot is too old."""
-    age_ms = now_ms - timestamp_ms
     if age_ms <= HOURLY_AGE // _MS:
         return (_HOUR_MS, timestamp_ms // _HOUR_MS)
     return (_DAY_MS, timestamp_ms // _DAY_MS) if age_ms <= DAILY_AGE // _MS else None

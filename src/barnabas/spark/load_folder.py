@@ -12,6 +12,7 @@ dead load. Tasks create no directories: tasks of a dead load that still run fail
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from barnabas.spark.table_store import Location
 
 SUFFIX = ".lock"
+_LOAD_ID = re.compile("[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,22 @@ def remove_leftovers(table_folder: Path, committed: Callable[[Collection[str]], 
             if lock.stem in kept or not folder.exists():
                 lock.unlink(missing_ok=True)
         return removed
+
+
+def remove_empty_folders(table_folder: Path) -> int:
+    """Remove the empty data directories of loads that have ended. Return their number.
+
+    Directories are listed before locks: a running load has its lock before it has its directory.
+    """
+    ended = [path for path in (table_folder / "data").glob("*") if _LOAD_ID.fullmatch(path.name)]
+    running = {path.stem for path in (table_folder / "loads").glob(f"*{SUFFIX}")}
+    removed = 0
+    for path in ended:
+        if path.name not in running:
+            with suppress(OSError):  # the directory has files
+                path.rmdir()
+                removed += 1
+    return removed
 
 
 @contextmanager

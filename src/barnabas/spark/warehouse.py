@@ -42,7 +42,7 @@ from barnabas.model import TopicPartition
 from barnabas.spark.day_files import DataFile
 from barnabas.spark.embedded_catalog import NAME, EmbeddedCatalog
 from barnabas.spark.errors import CommitUnknownError, LoadConflictError, WarehouseError
-from barnabas.spark.iceberg_files import add_files
+from barnabas.spark.iceberg_files import add_files, files_of, manifests_of
 from barnabas.spark.iceberg_snapshot_expiry import (
     BOUNDS,
     expire_surplus_snapshots,
@@ -162,7 +162,7 @@ class Warehouse:
         if wanted - found:
             # The properties of a snapshot expire with it, but its files may still be part of the table.
             with library_errors(f"table {name}: its list of files cannot be read"):
-                paths = table.inspect.all_files().column("file_path").to_pylist()
+                paths = files_of(table, manifests_of(table))
             found |= {load_id for load_id in wanted - found if any(f"/{load_id}/" in path for path in paths)}
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import threading
 from dataclasses import replace
@@ -193,3 +194,34 @@ def test_password_of_the_registry_on_the_command_line_is_refused(monkeypatch: py
     assert done.exit_code == 2
     assert "schema.registry.password=${file:PATH}" in done.output
     assert "planted" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("options", "interval_s"),
+    [
+        ((), 3600.0),
+        (("--maintain-every", "10m"), 600.0),
+        (("--maintain-every", "never"), math.inf),
+        (("--no-maintain",), math.inf),
+    ],
+)
+def test_repeated_load_maintains_tables_each_hour_by_default(
+    monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], interval_s: float
+) -> None:
+    seen = []
+
+    def run_nothing(rounds: LoadRounds, _rounds_max: int | None = None) -> None:
+        assert rounds._maintenance is not None
+        seen.append(rounds._maintenance._interval_s)
+
+    monkeypatch.setattr(LoadRounds, "run", run_nothing)
+    done, _ = run(monkeypatch, LoadResult(()), "--every", "10s", *options)
+    assert done.exit_code == 0, done.output
+    assert seen == [interval_s]
+
+
+def test_options_of_maintenance_need_a_repeated_load_and_exclude_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    done, _ = run(monkeypatch, LoadResult(()), "--no-maintain")
+    assert "--no-maintain requires a repeated load" in done.output
+    done, _ = run(monkeypatch, LoadResult(()), "--every", "10s", "--no-maintain", "--maintain-every", "1h")
+    assert "--no-maintain contradicts --maintain-every" in done.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -327,6 +328,22 @@ def test_what_a_dead_load_left_is_removed_and_what_lives_stays(
     assert rows(place, "a") == [(1,)] * 3
     assert next_offset(warehouse) == 3
     alive.discard()
+
+
+def test_old_files_that_a_merge_replaced_stay_for_readers(warehouse: Any, place: TablePlace, tmp_path: Path) -> None:
+    for number in range(3):
+        write(warehouse, f"{number:032x}", number, b'{"a":1}')
+    for file in (tmp_path / "lake").rglob("*.parquet"):
+        os.utime(file, (0, 0))
+    held = warehouse.begin("t").table
+    maintainer = DeltaMaintainer(warehouse, "t", SYSTEM_CLOCK)
+    assert maintainer.compact() == (3, 1)
+    table = warehouse.begin("t").table
+    table.create_checkpoint()
+    for version in range(table.version()):  # loads delete old versions of the log
+        (tmp_path / f"lake/default/t/_delta_log/{version:020}.json").unlink()
+    assert maintainer.remove_orphans() == 0
+    assert held.to_pyarrow_table().num_rows == 3
 
 
 def test_times_that_no_table_can_hold_are_in_a_partition_of_their_own(warehouse: Any, place: TablePlace) -> None:

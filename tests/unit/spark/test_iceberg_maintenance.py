@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +138,87 @@ def test_a_load_that_is_committed_meanwhile_wins(warehouse: Warehouse) -> None:
     with pytest.raises(LoadConflictError):
         base.replace([task.file for task in base.table.scan().plan_files()], [], {"barnabas.load-id": "x"})
     assert len(rows(warehouse)) == 3
+
+
+def commit_before_replacing(monkeypatch: pytest.MonkeyPatch, *steps: Callable[[], object]) -> None:
+    """Run a step before each attempt to replace files."""
+    replace, left = TableBase.replace, list(steps)
+
+    def replace_later(*arguments: Any) -> int:
+        if left:
+            left.pop(0)()
+        return replace(*arguments)
+
+    monkeypatch.setattr(TableBase, "replace", replace_later)
+
+
+def test_merge_commits_beside_loads_and_keeps_their_rows_and_offsets(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(2):
+        load(warehouse, f"load{number}", number, b'{"a":1}')
+    commit_before_replacing(
+        monkeypatch,
+        lambda: load(warehouse, "meanwhile", 2, b'{"a":2}'),
+        lambda: load(warehouse, "again", 3, b'{"a":3}'),
+    )
+    assert IcebergMaintainer(warehouse, "t").compact() == (2, 1)
+    assert [row["a"] for row in rows(warehouse)] == [1, 1, 2, 3]
+    assert len(files(warehouse)) == 3
+    base = warehouse.begin("t")
+    assert base.ledger().topics["t"].next_offsets == {0: 4}
+    assert base.last_load["barnabas.load-id"] not in ("meanwhile", "again")
+    assert IcebergMaintainer(warehouse, "t").compact() == (3, 1)
+
+
+def test_merge_gives_up_if_its_files_were_merged_meanwhile(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for number in range(2):
+        load(warehouse, f"load{number}", number, b'{"a":1}')
+    commit_before_replacing(monkeypatch, lambda: IcebergMaintainer(warehouse, "t").compact())
+    with pytest.raises(LoadConflictError):
+        IcebergMaintainer(warehouse, "t").compact()
+    assert [row["a"] for row in rows(warehouse)] == [1, 1]
+    assert len({path.parent for path in tmp_path.rglob("*.parquet")}) == 3  # two loads, one merge
+
+
+def test_merge_gives_up_if_every_commit_meets_a_load(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(2):
+        load(warehouse, f"load{number}", number, b'{"a":1}')
+    commit_before_replacing(
+        monkeypatch, *(partial(load, warehouse, f"more{number}", 2 + number, b'{"a":1}') for number in range(5))
+    )
+    with pytest.raises(LoadConflictError):
+        IcebergMaintainer(warehouse, "t").compact()
+    assert len(rows(warehouse)) == 7
+
+
+def test_replaced_snapshot_and_its_files_stay_for_readers_however_old_they_are(warehouse: Warehouse) -> None:
+    for number in range(2):
+        load(warehouse, f"load{number}", number, b'{"a":1}')
+    held = warehouse.table("t")
+    clock = ManualClock(start_ms=2**41)  # long after these loads
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("time.time", clock.time_s)
+        done = maintain(IcebergMaintainer(warehouse, "t", clock))
+    assert (done.compacted_files, done.expired_snapshots) == (2, 1)  # of the first load
+    assert held.scan().to_arrow().num_rows == 2
+
+
+def test_folders_of_ended_loads_are_removed_once_they_are_empty(warehouse: Warehouse, tmp_path: Path) -> None:
+    ids = [f"{number:032x}" for number in range(3)]
+    for number, load_id in enumerate(ids[:2]):
+        load(warehouse, load_id, number, b'{"a":1}')
+    data = tmp_path / "warehouse" / "tables" / "default" / "t" / "data"
+    alive = LoadFolder.claim(data.parent, ids[2])
+    (data / "of another tool").mkdir()
+    clock = ManualClock(start_ms=2**41)
+    maintain(IcebergMaintainer(warehouse, "t", clock), snapshot_age=EVERYTHING, orphan_age=EVERYTHING)
+    left = {path.name for path in data.iterdir()}
+    assert left >= {ids[2], "of another tool"}
+    assert left.isdisjoint(ids[:2])
+    alive.discard()
 
 
 def test_an_interrupt_behind_the_commit_leaves_the_new_files(
