@@ -36,9 +36,9 @@ from tests.support.shifted_time import FILE_VARIABLE, SystemTime
 TABLE = "clicks"
 UNSTAMPED_BEFORE_S = 1_900_000_000
 """The kernel dates new files by the real time; the time of the program begins after this one."""
-COMMITS_TO_PLAN = 50
-PLANNED_S = {"iceberg": 36 * 3600, "delta": 72 * 3600}
-"""The guaranteed times: a table that was opened can be planned for so many commits, and its files are there for so many
+COMMITS_TO_PLAN = 45
+READ_S = {"iceberg": 36 * 3600, "delta": 72 * 3600}
+"""The guaranteed times after a table was opened: its files can be planned for so many loads, and are there for so many
 seconds."""
 
 
@@ -61,6 +61,7 @@ class Simulation:
         self._system = SystemTime(Path(os.environ[FILE_VARIABLE]))
         self._clock = ManualClock(round(time.time() * 1000))
         self._progress: IO[bytes] = (folder / "progress").open("w+b", buffering=0)
+        self._every_s = every_s
         self._rounds = LoadRounds(
             self._load,
             every_s,
@@ -121,9 +122,9 @@ class Simulation:
             self._opened.append(Held(commits, now, self._table.store.current_table(TABLE)))
         while self._opened and commits - self._opened[0].commits >= COMMITS_TO_PLAN:
             held = self._opened.popleft()
-            self._planned.append(Held(held.commits, now, held.table, plan(self._format, held.table.table)))
+            self._planned.append(Held(held.commits, held.time_s, held.table, plan(self._format, held.table.table)))
             self._read(held)
-        while self._planned and now - self._planned[0].time_s >= PLANNED_S[self._format]:
+        while self._planned and now - self._planned[0].time_s >= READ_S[self._format] - self._every_s:
             held = self._planned.popleft()
             missing = [file for file in held.files if not Path(file).exists()]
             if missing:

@@ -17,6 +17,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from itertools import cycle
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from deltalake import DeltaTable
 from barnabas.spark import open_table, scan_table
 from tests.support.loaded_table import PARTITIONS
 
+PAUSE_S = 0.1
 COMMITS_TO_READ = 10
 """pyiceberg keeps so many old metadata files, so a reader has so many commits to read the file that the catalog
 names."""
@@ -81,12 +83,13 @@ def main() -> None:
     folder, table_format = Path(sys.argv[1]), sys.argv[2]
     warehouse, progress = folder / "warehouse", folder / "progress"
     done: Counter[str] = Counter()
-    while not select.select([sys.stdin], [], [], 0)[0]:
-        for way in WAYS[table_format]:
-            before, began = commits_in(progress), time.monotonic()
-            if not before:
-                time.sleep(0.05)
-                continue
+    pause_s = 0.0
+    ways = cycle(WAYS[table_format])
+    while not select.select([sys.stdin], [], [], pause_s)[0]:
+        before, began = commits_in(progress), time.monotonic()
+        pause_s = PAUSE_S
+        if before:
+            way = next(ways)
             try:
                 rows = way(warehouse, table_format)
             except Exception as error:
@@ -99,7 +102,7 @@ def main() -> None:
             if rows % PARTITIONS or not before <= rows // PARTITIONS <= after + 1:
                 raise SystemExit(f"{way.__name__} saw {rows} rows between commits {before} and {after}")
             done[way.__name__] += 1
-            time.sleep(max(0.1, time.monotonic() - began))  # leave the machine to the loads half of the time
+            pause_s = max(PAUSE_S, time.monotonic() - began)  # leave the machine to the loads half of the time
     sys.stdout.write(json.dumps(done) + "\n")
 
 

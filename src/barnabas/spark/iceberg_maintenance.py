@@ -42,7 +42,7 @@ from barnabas.spark.warehouse import TableBase, Warehouse
 
 FILES_MIN = 2
 COMMITS_MAX = 5
-"""How often a merge tries to commit while loads commit."""
+"""The number of attempts of a merge to commit while loads commit."""
 
 
 class IcebergMaintainer:
