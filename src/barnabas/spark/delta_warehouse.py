@@ -38,7 +38,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, Transaction, create_table_with_add_actions
 
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.errors import BarnabasError
+from barnabas.errors import BarnabasError, ConfigurationError
 from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
 from barnabas.spark.day_files import TARGET_BYTES, DataFile
@@ -61,10 +61,11 @@ from barnabas.spark.table_names import parse_table_name
 from barnabas.spark.table_place import TablePlace
 from barnabas.spark.table_schema import EVENT_DAY, KAFKA_COLUMNS
 from barnabas.spark.table_shape import FORMAT, TableShape
-from barnabas.spark.table_store import Contents, Location
+from barnabas.spark.table_store import Contents, Location, StoredFile
 
 log = logging.getLogger(__name__)
 
+NO_STATE_TABLES = "upsert (--upsert) needs Iceberg tables (--table-format iceberg)"
 NO_DAY_AT_ALL = "0001-01-01"
 """A partition that is always empty, because event times start in year 2. An overwrite of this partition replaces no
 rows.
@@ -325,10 +326,31 @@ class DeltaBase:
             files = _files(table)
             return Contents(_row_count(files), tuple(files.column("size_bytes").to_pylist()), len(table.history()))
 
-    def commit(self, files: Sequence[DataFile], properties: dict[str, str], shape: TableShape) -> int:
+    def data_files(self, columns: Collection[str]) -> list[StoredFile]:
+        """Return the files of a state table; an empty list for a table that does not exist.
+
+        :param columns: The columns whose bounds the caller needs.
+        """
+        raise ConfigurationError(NO_STATE_TABLES)
+
+    def rows_of_file(self, file: StoredFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file in their order.
+
+        :param schema: The columns to read. Columns that the file lacks are null.
+        """
+        raise ConfigurationError(NO_STATE_TABLES)
+
+    def commit(
+        self,
+        files: Sequence[DataFile],
+        properties: dict[str, str],
+        shape: TableShape,
+        replaced: Collection[StoredFile] = (),
+    ) -> int:
         """Add files and properties in one version, and return the number of the version.
 
         :param shape: The shape of the rows in the files. The table gets the columns that it lacks.
+        :param replaced: Files that the same version removes; only in state tables.
         :raises LoadConflictError: Another writer has changed the table since the start of the load.
         :raises WarehouseError: The commit failed, and the table is unchanged.
         """

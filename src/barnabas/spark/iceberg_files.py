@@ -6,10 +6,12 @@ the same for all files of a schema. For files with a few hundred records, this t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import pyarrow.parquet as pq
+from pyiceberg.conversions import from_bytes
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
@@ -22,6 +24,7 @@ from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _FastAppendFiles, _ManifestMergeManager, _MergeAppendFiles
+from pyiceberg.types import NestedField, PrimitiveType
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_bool
 
@@ -33,10 +36,13 @@ FOOTERS_AT_ONCE = 32
 memory."""
 
 
-def add_files(transaction: Transaction, paths: Sequence[str], properties: Mapping[str, str]) -> None:
-    """Add files that the table does not have yet, in one snapshot.
+def add_files(
+    transaction: Transaction, paths: Sequence[str], properties: Mapping[str, str], replaced: Iterable[DataFile] = ()
+) -> None:
+    """Add files that the table does not have yet, and remove others, in one snapshot.
 
     :param properties: The properties of the snapshot.
+    :param replaced: The files to remove.
     :raises ValueError: The columns of a file differ from those of the table.
     :raises OSError: A file cannot be read.
     """
@@ -45,6 +51,14 @@ def add_files(transaction: Transaction, paths: Sequence[str], properties: Mappin
         mapping = metadata.schema().name_mapping.model_dump_json()
         transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
     files = list(_described(transaction._table.io, transaction.table_metadata, paths))
+    removed = list(replaced)
+    if removed:
+        with transaction.update_snapshot(snapshot_properties=dict(properties)).overwrite() as overwrite:
+            for old in removed:
+                overwrite.delete_data_file(old)
+            for file in files:
+                overwrite.append_data_file(file)
+        return
     merges = property_as_bool(
         metadata.properties, TableProperties.MANIFEST_MERGE_ENABLED, TableProperties.MANIFEST_MERGE_ENABLED_DEFAULT
     )
@@ -158,3 +172,16 @@ def _read_footer(io: FileIO, path: str) -> tuple[pq.FileMetaData, int]:
     file = io.new_input(path)
     with file.open() as stream:
         return pq.read_metadata(stream), len(file)
+
+
+def bounds_of_file(file: DataFile, fields: Iterable[NestedField]) -> dict[str, tuple[Any, Any]]:
+    """Return the least and the greatest value of columns in a file. Texts may be truncated, outwards."""
+    lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
+    return {
+        field.name: (
+            from_bytes(field.field_type, lower[field.field_id]),
+            from_bytes(field.field_type, upper[field.field_id]),
+        )
+        for field in fields
+        if isinstance(field.field_type, PrimitiveType) and field.field_id in lower and field.field_id in upper
+    }

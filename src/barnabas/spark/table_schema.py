@@ -52,6 +52,7 @@ from pyiceberg.types import (
 
 from barnabas.formats.column_names import CLASH_PREFIX, RESERVED
 from barnabas.formats.column_types import ColumnType, decimal_parts, stored_type
+from barnabas.formats.upsert_rules import POSITION
 from barnabas.formats.value_format import RAW
 
 KAFKA_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "raw_timestamp_ms")
@@ -105,8 +106,11 @@ def table_schema(
     *,
     has_event_time: bool = False,
     has_value_form: bool = True,
+    is_state: bool = False,
 ) -> Schema:
     """Return the Iceberg schema of a table.
+
+    :param is_state: True for a state table, which has only the position of a record, and its fields.
 
     :param fields: The types of the fields; None for raw values.
     :param columns: The column name of each field.
@@ -124,6 +128,8 @@ def table_schema(
     ]
     if has_event_time:
         kafka.append(NestedField(_EVENT_TIME_ID, EVENT_TIME, TimestamptzType()))
+    if is_state:
+        kafka = [field for field in kafka if field.name in POSITION]
     if fields is None:
         return Schema(*kafka)
     ids = count(_FIRST_FREE_ID)
@@ -172,8 +178,12 @@ def column_type_of(iceberg: IcebergType) -> ColumnType | None:
     return _COLUMN_TYPES.get(iceberg)
 
 
-def partition_spec(*, has_event_time: bool = False) -> PartitionSpec:
-    """Return the partition spec: the UTC day of the event time."""
+def partition_spec(*, has_event_time: bool = False, is_state: bool = False) -> PartitionSpec:
+    """Return the partition spec: the UTC day of the event time. A state table has no partitions, because the event time
+    of a key changes.
+    """
+    if is_state:
+        return PartitionSpec()
     source = _EVENT_TIME_ID if has_event_time else _TIMESTAMP_ID
     return PartitionSpec(PartitionField(source_id=source, field_id=1000, transform=DayTransform(), name=EVENT_DAY))
 

@@ -10,6 +10,7 @@ The table stores its shape in its columns and in these properties:
     barnabas.new-fields    `value` if new fields get no column and stay in the values; absent if they get columns
     barnabas.further       further columns within structs, by path; those at the top level are in barnabas.fields
     barnabas.aliases       earlier names of fields, with the names in the table; also for nested fields
+    barnabas.upsert        the rules of a state table (upsert_rules.py); absent in other tables
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from barnabas.formats.decoding import ValueDecoder
 from barnabas.formats.event_time import RECORD, EventTime
 from barnabas.formats.field_aliases import NO_ALIASES, Aliases, Path, Renaming, renamed_within
 from barnabas.formats.json_fields import JsonRules
+from barnabas.formats.upsert_rules import POSITION, UpsertRules
 from barnabas.formats.value_format import RAW
 from barnabas.serialization.registry_settings import RegistryTarget
 from barnabas.serialization.value_decoders import value_decoder
@@ -51,6 +53,13 @@ JSON_RULES = "barnabas.json"
 NEW_FIELDS = "barnabas.new-fields"
 ALIASES = "barnabas.aliases"
 FURTHER = "barnabas.further"
+UPSERT = "barnabas.upsert"
+_POSITION_TYPES: Mapping[str, pa.DataType] = {
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +82,8 @@ class TableShape:
     """Columns of other tools, with types that no value is decoded to. New fields get other column names."""
     is_guess: bool = False
     """True if the fields were inferred from a sample of the records, for a table that does not exist yet."""
+    upsert: UpsertRules | None = None
+    """The rules of a state table; None for a table with a row for each record."""
 
     @classmethod
     def of(cls, value_format: str, fields: Mapping[str, ColumnType] | None) -> TableShape:
@@ -95,7 +106,7 @@ class TableShape:
 
     @property
     def _may_rename(self) -> bool:
-        return self.widens_types and self.takes_new_fields
+        return self.widens_types and self.takes_new_fields and self.upsert is None
 
     @property
     def has_event_time(self) -> bool:
@@ -105,7 +116,18 @@ class TableShape:
     @property
     def has_value_form(self) -> bool:
         """True if the table has a column that says how to restore the original value."""
-        return self.value_format not in WITHOUT_VALUE_FORM
+        return self.upsert is None and self.value_format not in WITHOUT_VALUE_FORM
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The key columns of a state table; empty for other tables."""
+        return () if self.upsert is None else tuple(self.columns[name] for name in self.upsert.keys)
+
+    def state_schema(self) -> pa.Schema:
+        """Return the columns of a state table: the position of the last change, and the fields."""
+        own = [(name, _POSITION_TYPES[name]) for name in POSITION]
+        fields = [(self.columns[name], arrow_type(stored_type(kind))) for name, kind in (self.fields or {}).items()]
+        return pa.schema([*own, *fields])
 
     @property
     def time_column(self) -> str:
@@ -215,6 +237,8 @@ class TableShape:
             within |= stored_paths(column_type, self.columns[name])
         if within:
             stored[FURTHER] = json.dumps(within)
+        if self.upsert is not None:
+            stored[UPSERT] = self.upsert.dump()
         if self.aliases:
             stored[ALIASES] = self.aliases.dump()
         return stored
@@ -257,6 +281,7 @@ class TableShape:
             aliases=aliases,
             widens_types=widens_types,
             taken=tuple(name for name in names if name not in known),
+            upsert=UpsertRules.parse(properties[UPSERT]) if UPSERT in properties else None,
         )
 
 

@@ -11,7 +11,7 @@ guarantees:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -69,6 +69,22 @@ class Maintained:
     new_files: int = 0
     expired_snapshots: int = 0
     removed_files: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A data file of a version of a table, to read its rows or to replace it.
+
+    :param bounds: the least and the greatest value of columns. Bounds may be wider than the values. A column without
+        known bounds is absent.
+    :param handle: the file in the format's library.
+    """
+
+    path: str
+    records: int
+    size_bytes: int
+    bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    handle: Any = None
 
 
 class StoredTable(Protocol):
@@ -137,10 +153,31 @@ class StoredTable(Protocol):
     def contents(self) -> Contents:
         """Return the number and the sizes of the table's files, its records and versions."""
 
-    def commit(self, files: Sequence[DataFile], properties: dict[str, str], shape: TableShape) -> int:
+    def data_files(self, columns: Collection[str]) -> list[StoredFile]:
+        """Return the files of a state table; an empty list for a table that does not exist.
+
+        :param columns: The columns whose bounds the caller needs.
+        :raises WarehouseError: The list of files cannot be read, or other files delete rows of these files.
+        """
+
+    def rows_of_file(self, file: StoredFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file in their order.
+
+        :param schema: The columns to read. Columns that the file lacks are null, and widened ones are cast.
+        :raises WarehouseError: The file cannot be read.
+        """
+
+    def commit(
+        self,
+        files: Sequence[DataFile],
+        properties: dict[str, str],
+        shape: TableShape,
+        replaced: Collection[StoredFile] = (),
+    ) -> int:
         """Add files and properties in one commit, and return the number of the commit.
 
         :param shape: The shape of the rows in the files. The table gets the columns that it lacks.
+        :param replaced: Files that the same commit removes from the table; only in state tables.
         :raises LoadConflictError: The table has changed since `begin`.
         :raises WarehouseError: The commit failed, and the table is unchanged.
         """

@@ -37,12 +37,14 @@ from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.utils.config import Config
 
+from barnabas.formats.upsert_rules import POSITION
 from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
 from barnabas.spark.day_files import DataFile
 from barnabas.spark.embedded_catalog import NAME, EmbeddedCatalog
 from barnabas.spark.errors import CommitUnknownError, LoadConflictError, WarehouseError
-from barnabas.spark.iceberg_files import add_files, files_of, manifests_of
+from barnabas.spark.iceberg_files import add_files, bounds_of_file, files_of, manifests_of
+from barnabas.spark.iceberg_reading import former_names
 from barnabas.spark.iceberg_snapshot_expiry import (
     BOUNDS,
     expire_surplus_snapshots,
@@ -51,6 +53,7 @@ from barnabas.spark.iceberg_snapshot_expiry import (
 )
 from barnabas.spark.ledger import LEDGER, LEDGER_SEQUENCE, LOAD_ID, Ledger, ends_of_rows, unknown_position_error
 from barnabas.spark.library_errors import library_errors, reason_of, warehouse_error
+from barnabas.spark.parquet_batches import rows_of_file
 from barnabas.spark.spark_catalogs import is_known_to_pyiceberg, properties_in_spark, settings_of
 from barnabas.spark.table_names import parse_table_name
 from barnabas.spark.table_place import UNNAMED_CATALOG, TablePlace
@@ -64,8 +67,8 @@ from barnabas.spark.table_schema import (
     partition_spec,
     table_schema,
 )
-from barnabas.spark.table_shape import EVENT_TIME_SOURCE, FORMAT, RENAMED_FIELDS, TableShape
-from barnabas.spark.table_store import Contents, Location
+from barnabas.spark.table_shape import EVENT_TIME_SOURCE, FORMAT, RENAMED_FIELDS, UPSERT, TableShape
+from barnabas.spark.table_store import Contents, Location, StoredFile
 
 log = logging.getLogger(__name__)
 
@@ -174,6 +177,8 @@ def _prepare(table: Table, name: str) -> None:
     """
     keeps_values = table.properties.get(FORMAT, RAW) in WITHOUT_VALUE_FORM
     wanted = set(KAFKA_COLUMNS) if keeps_values else {*KAFKA_COLUMNS, VALUE_FORM}
+    if UPSERT in table.properties:
+        wanted = set(POSITION)
     lacking = wanted - {column.name for column in table.schema().fields}
     if lacking - set(ADDED_LATER):
         raise WarehouseError(f"table {name} is not a table of topics: it lacks {', '.join(sorted(lacking))}")
@@ -393,16 +398,61 @@ class TableBase:
             len(table.metadata.snapshots),
         )
 
-    def commit(self, files: Sequence[DataFile], properties: dict[str, str], shape: TableShape) -> int:
+    def data_files(self, columns: Collection[str]) -> list[StoredFile]:
+        """Return the files of a state table; an empty list for a table that does not exist.
+
+        :param columns: The columns whose bounds the caller needs.
+        :raises WarehouseError: The list of files cannot be read, or delete files remove rows.
+        """
+        if self._table is None:
+            return []
+        with library_errors(f"table {self.name}: its list of files cannot be read"):
+            tasks = list(self._table.scan().plan_files())
+        if any(task.delete_files for task in tasks):
+            raise WarehouseError(
+                f"table {self.name} has delete files of another tool (merge on read), which loads do not read: rewrite "
+                "its data files with that tool, or load into another table"
+            )
+        fields = [
+            self._table.schema().find_field(name) for name in columns if name in self._table.schema().column_names
+        ]
+        return [
+            StoredFile(
+                task.file.file_path,
+                task.file.record_count,
+                task.file.file_size_in_bytes,
+                bounds_of_file(task.file, fields),
+                task.file,
+            )
+            for task in tasks
+        ]
+
+    def rows_of_file(self, file: StoredFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file in their order.
+
+        :param schema: The columns to read. Columns that the file lacks are null, and widened ones are cast.
+        :raises WarehouseError: The file cannot be read.
+        """
+        with self._reading_rows():
+            yield from rows_of_file(file.path, schema, self.table.io.properties, former_names(self.table))
+
+    def commit(
+        self,
+        files: Sequence[DataFile],
+        properties: dict[str, str],
+        shape: TableShape,
+        replaced: Collection[StoredFile] = (),
+    ) -> int:
         """Add files and properties in one snapshot, and return the id of the snapshot.
 
         :param shape: The shape of the rows in the files. The table gets the columns that it lacks.
+        :param replaced: Files that the same snapshot removes; only in state tables.
         :raises LoadConflictError: Another writer has changed the table since the start of the load.
         :raises WarehouseError: The commit failed, and the table is unchanged.
         """
 
         def change(transaction: Transaction) -> None:
-            add_files(transaction, [file.path for file in files], properties)
+            add_files(transaction, [file.path for file in files], properties, [file.handle for file in replaced])
 
         return self._commit(change, properties, shape)
 
@@ -485,7 +535,7 @@ class TableBase:
             self._name,
             _schema_of(shape),
             self._new_location,
-            partition_spec=partition_spec(has_event_time=shape.has_event_time),
+            partition_spec=partition_spec(has_event_time=shape.has_event_time, is_state=shape.upsert is not None),
             properties={RETRIES: "0", **BOUNDS, **shape.properties()},
         )
 
@@ -539,7 +589,11 @@ def _may_happen_later(error: Exception) -> bool:
 
 def _schema_of(shape: TableShape) -> Schema:
     return table_schema(
-        shape.fields, shape.columns, has_event_time=shape.has_event_time, has_value_form=shape.has_value_form
+        shape.fields,
+        shape.columns,
+        has_event_time=shape.has_event_time,
+        has_value_form=shape.has_value_form,
+        is_state=shape.upsert is not None,
     )
 
 
