@@ -20,7 +20,7 @@ from typing import Any
 from pyiceberg.catalog.sql import SqlCatalog
 
 from barnabas.spark import load, table_formats, table_load
-from barnabas.spark.day_files import DayFiles
+from barnabas.spark.data_files import PartitionedFiles
 from barnabas.spark.dead_letter_files import DeadLetterFiles
 from barnabas.spark.dead_letter_table import DeadLetterTable
 from barnabas.spark.jobs import run_here
@@ -36,7 +36,7 @@ PLACES: dict[str, Place] = {
     "planned": (TableLoader, "_plan", "after", 1),
     "one folder claimed": (DeadLetterTable, "claim", "before", 1),
     "both folders claimed": (DeadLetterTable, "claim", "after", 1),
-    "files of rows written": (DayFiles, "finish", "after", 1),
+    "files of rows written": (PartitionedFiles, "finish", "after", 1),
     "files of bad records written": (DeadLetterFiles, "finish", "after", 1),
     "before the dead letters' commit": (DeadLetterTable, "commit", "before", 1),
     "dead letters committed and their folder locked": (LoadFolder, "release", "before", 1),

@@ -15,7 +15,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from barnabas.model import TopicPartition
 from barnabas.spark.completeness import COMPLETE, Completeness
-from barnabas.spark.day_files import DataFile
+from barnabas.spark.data_files import DataFile
 from barnabas.spark.ledger import snapshot_properties
 from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.table_formats import open_place
@@ -48,8 +48,8 @@ class LoadedTable:
         self._file = folder / "rows.parquet"
         self._day = date.min
 
-    def _write_rows(self, time_ms: int) -> date:
-        """Write the file that commits copy, with rows of the day of a time. Return the day."""
+    def _write_rows(self, time_ms: int) -> None:
+        """Write the file that commits copy, with rows of the day of a time."""
         day = datetime.fromtimestamp(time_ms / 1000, UTC).date()
         if day != self._day:
             schema = schema_to_pyarrow(table_schema(None, {}), include_field_ids=False)
@@ -57,7 +57,6 @@ class LoadedTable:
             rows = [{**row, "partition": each, "offset": FIRST_OFFSET + each} for each in range(PARTITIONS)]
             pq.write_table(pa.Table.from_pylist(rows, schema=schema), self._file, compression="zstd")
             self._day = day
-        return day
 
     def commit(self, time_ms: int = TIME_MS) -> None:
         """Add a file.
@@ -65,7 +64,7 @@ class LoadedTable:
         :param time_ms: The time of its records.
         """
         self.commits += 1
-        day = self._write_rows(time_ms)
+        self._write_rows(time_ms)
         load_id = f"{self.commits:032}"
         base = self.store.begin("clicks")
         data = f"{base.location().uri}/data/{load_id}"
@@ -81,8 +80,10 @@ class LoadedTable:
             **snapshot_properties(load_id, ledger, ranges, PARTITIONS),
             COMPLETE: Completeness(at_ms, latest_ms).dump(),
         }
-        file = DataFile(f"{data}/00000.parquet", PARTITIONS, day, path.stat().st_size)
-        base.commit([file], properties, base.shape() or TableShape())
+        shape = base.shape() or TableShape()
+        ((partition, _rows),) = shape.table_layout.rows_by_partition(pq.read_table(path))
+        file = DataFile(f"{data}/00000.parquet", PARTITIONS, partition, path.stat().st_size)
+        base.commit([file], properties, shape)
 
     @property
     def table(self) -> Any:

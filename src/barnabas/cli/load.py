@@ -51,6 +51,8 @@ PATTERN_NAMES = ("common", "combined", "syslog", "syslog5424", "nginx-error", "a
 MAINTAIN_EVERY_S = 3600.0
 
 FORMATS_WITH_SCHEMAS = ("avro", "protobuf")
+PARTITIONS_USUAL = 1_000
+"""With more partitions, a load prints a warning."""
 
 
 def _fields(_context: click.Context, _option: click.Parameter, given: str | None) -> dict[str, ColumnType] | None:
@@ -144,6 +146,15 @@ def _until(_context: click.Context, _option: click.Parameter, given: str | None)
     "--new-fields/--no-new-fields",
     default=None,
     help="Add columns to a new table for fields that appear later.  [default: unless --fields is given]",
+)
+@click.option(
+    "--partition-by",
+    metavar="COLUMNS",
+    help="Partitions of a new table, such as 'hour(event_time), bucket(16, user_id)': columns, or year, month, day, "
+    "hour, bucket(N, column) or truncate(W, column); '' for none.  [default: day(event_time)]",
+)
+@click.option(
+    "--sort-by", metavar="COLUMNS", help="Order of the rows in each file of a new table: 'user_id, event_time desc'."
 )
 @click.option(
     "--dead-letter", metavar="TOPIC", help="Send copies of bad records to this topic, with the reason in headers."
@@ -437,7 +448,7 @@ def _show(result: LoadResult, failures: Mapping[str, Exception], *, with_table: 
         for gap in table.missing:
             was_lost = f"{gap} ({with_noun(gap.count, 'offset')}), deleted before they were loaded"
             click.echo(f"{table.table}: missing: {was_lost}", err=True)
-        for line in _remarks(table):
+        for line in (*_remarks(table), *_warnings(table)):
             click.echo(f"{table.table}: {line}", err=True)
     for name, error in failures.items():
         click.echo(f"barnabas: {name} was not loaded: {message_of(error)}", err=True)
@@ -467,15 +478,23 @@ def _remarks(table: TableLoad) -> Iterator[str]:
         yield f"sent to the dead-letter topic: {with_noun(table.dead_letters, 'bad record')}"
     if table.dead_letter_rows:
         yield f"written to the dead-letter table: {with_noun(table.dead_letter_rows, 'bad record')}"
+    if table.without_time:
+        yield f"without event time: {with_noun(table.without_time, 'record')}"
+    if table.complete_until_ms is not None:
+        yield f"complete until {show_time_ms(table.complete_until_ms)}: all records produced before are loaded"
+
+
+def _warnings(table: TableLoad) -> Iterator[str]:
+    if table.partitions > PARTITIONS_USUAL:
+        yield (
+            f"warning: {with_noun(table.partitions, 'partition')} got {with_noun(table.files, 'file')}; tables with "
+            "larger partitions (--partition-by) are faster to read"
+        )
     if table.missing_event_field is not None:
         yield (
             f"warning: no record of this load has the event-time field {table.missing_event_field!r} "
             "(--strict makes this an error)"
         )
-    if table.without_time:
-        yield f"without event time: {with_noun(table.without_time, 'record')}"
-    if table.complete_until_ms is not None:
-        yield f"complete until {show_time_ms(table.complete_until_ms)}: all records produced before are loaded"
 
 
 @contextmanager

@@ -218,6 +218,7 @@ def _table_as_json(table: TableLoad) -> dict[str, object]:
         "outcome": EMPTY if table.snapshot_id is None else LOADED,
         "records": table.records,
         "files": table.files,
+        "partitions": table.partitions,
         "snapshot_id": table.snapshot_id,
         "kept_values": table.kept_values,
         "lost_values": table.lost_values,

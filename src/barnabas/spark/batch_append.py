@@ -25,7 +25,7 @@ from pyspark import TaskContext
 
 from barnabas.errors import ConfigurationError
 from barnabas.spark.batch_table import BatchFile, BatchTable, nullable
-from barnabas.spark.day_files import BUFFERED_BYTES_MAX, columns_with_bounds, create_file
+from barnabas.spark.data_files import BUFFERED_BYTES_MAX, columns_with_bounds, create_file
 from barnabas.spark.errors import LoadConflictError, LoadError
 from barnabas.spark.extras import require
 from barnabas.spark.iceberg_batch_table import IcebergBatchTable

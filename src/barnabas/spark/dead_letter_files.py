@@ -1,4 +1,4 @@
-"""The rows that a task writes for the dead-letter table: one row per bad record, in files by day as in all tables.
+"""The rows that a task writes for the dead-letter table: one row per bad record, in files by partition.
 
 A row has the columns of the record, `reason`, and the topic id. Without the id, offsets would be ambiguous after a
 topic was deleted and created again. Rows that the table already has are left out (dead_letter_table.py).
@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from barnabas.model import TopicPartition
-from barnabas.spark.day_files import TARGET_BYTES, DataFile, DayFiles, create_file
+from barnabas.spark.data_files import TARGET_BYTES, DataFile, PartitionedFiles, create_file
+from barnabas.spark.table_layout import TableLayout
 from barnabas.spark.table_schema import KAFKA_COLUMNS, REASON, TOPIC_ID, kafka_arrow_columns
 
 BUFFERED_BYTES_MAX = 32 * 1024 * 1024
@@ -32,6 +33,8 @@ class DeadLetterSettings:
     known: Mapping[TopicPartition, np.ndarray] = field(default_factory=dict)
     """The offsets in repeated ranges that already have rows, in ascending order, by partition."""
     target_file_bytes: int = TARGET_BYTES
+    layout: TableLayout = field(default_factory=lambda: TableLayout.by_day("timestamp"))
+    """The layout of the dead-letter table."""
 
 
 class DeadLetterFiles:
@@ -43,9 +46,10 @@ class DeadLetterFiles:
     def __init__(self, writing: DeadLetterSettings, name: str) -> None:
         self._topic_ids = writing.topic_ids
         self._known = writing.known
-        self._files = DayFiles(
+        self._files = PartitionedFiles(
             f"{writing.folder}/{name}",
             partial(create_file, writing.io_properties),
+            writing.layout,
             buffered_bytes_max=BUFFERED_BYTES_MAX,
             target_bytes=writing.target_file_bytes,
         )

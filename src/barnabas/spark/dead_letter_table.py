@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from barnabas.errors import ConfigurationError
 from barnabas.model import TopicPartition
 from barnabas.spark.bad_records import BadRecords
-from barnabas.spark.day_files import DataFile
+from barnabas.spark.data_files import DataFile
 from barnabas.spark.dead_letter_files import DeadLetterSettings
 from barnabas.spark.errors import HistoryExpiredError
 from barnabas.spark.ledger import BAD_RECORDS, Ledger, LoadedTopic, snapshot_properties
@@ -108,7 +108,8 @@ class DeadLetterTable:
         self._folder = claim_folder(self._location, self._load_id, self.name)
         target = self._base.target_file_bytes
         folder = f"{self._location.uri}/data/{self._load_id}"
-        return DeadLetterSettings(folder, dict(self._location.properties), dict(topic_ids), known, target)
+        layout = self._shape.table_layout
+        return DeadLetterSettings(folder, dict(self._location.properties), dict(topic_ids), known, target, layout)
 
     def _known(
         self, topic: str, topic_id: str, ranges: Sequence[OffsetRange]

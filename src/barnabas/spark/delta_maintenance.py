@@ -18,7 +18,7 @@ from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
 
 from barnabas.clock import Clock
-from barnabas.spark.day_files import TARGET_BYTES
+from barnabas.spark.data_files import TARGET_BYTES
 from barnabas.spark.delta_warehouse import DeltaWarehouse
 from barnabas.spark.errors import LoadConflictError
 from barnabas.spark.ledger import KEPT_PROPERTIES, LOAD_ID

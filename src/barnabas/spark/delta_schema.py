@@ -1,22 +1,24 @@
-"""The columns of a loaded Delta table: those of table_schema.py, and the partition column `event_day`. Pure.
+"""The columns of a loaded Delta table: those of table_schema.py, and partition columns such as `event_day`. Pure.
 
-Delta has no hidden partitioning: the day is a column (`date`, in UTC) in the log, not in the files. delta-rs accepts no
-custom table properties. So the table's shape (table_shape.py), and the loaded topics with their ids, are in the
-metadata of the column `topic`. They are part of the table's state, which checkpoints keep.
+Delta has no hidden partitioning: the day is a column (`date`, in UTC) in the log, not in the files (delta_layout.py).
+delta-rs accepts no custom table properties. So the table's shape (table_shape.py), and the loaded topics with their
+ids, are in the metadata of the column `topic`. They are part of the table's state, which checkpoints keep.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from barnabas.formats.column_types import ColumnType, decimal_parts, stored_type
 from barnabas.formats.value_format import RAW
+from barnabas.spark.delta_layout import PARTITION_BY, layout_of_delta, stored_layout, time_columns
 from barnabas.spark.ledger import Ledger
-from barnabas.spark.table_schema import EVENT_DAY, EVENT_TIME, KAFKA_COLUMNS, VALUE_FORM, fields_of_columns
+from barnabas.spark.table_layout import TableLayout
+from barnabas.spark.table_schema import EVENT_DAY, EVENT_TIME, KAFKA_COLUMNS, KAFKA_TYPES, VALUE_FORM, fields_of_columns
 from barnabas.spark.table_shape import EVENT_TIME_SOURCE, FORMAT, RENAMED_FIELDS, TableShape
 
 TOPICS = "barnabas.topics"
@@ -35,15 +37,6 @@ _DELTA_TYPES: Mapping[str, str] = {
 _COLUMN_TYPES = {delta: name for name, delta in _DELTA_TYPES.items()}
 _RULES = ("delta.invariants", "delta.generationExpression", "delta.identity.")
 """Prefixes of column metadata keys that require a writer to check or generate the values of the column."""
-_KAFKA_TYPES: Mapping[str, ColumnType] = {
-    "topic": "string",
-    "partition": "int",
-    "offset": "long",
-    "timestamp": "timestamp",
-    "key": "binary",
-    "value": "binary",
-    "raw_timestamp_ms": "long",
-}
 
 
 def delta_schema(shape: TableShape, topics: Mapping[str, str], before: str | None = None) -> str:
@@ -53,9 +46,12 @@ def delta_schema(shape: TableShape, topics: Mapping[str, str], before: str | Non
     :param before: The current schema; columns that other tools have added are kept. None for a new table.
     """
     fields = [
-        _field(name, _headers_type() if name == "headers" else _type(_KAFKA_TYPES[name])) for name in KAFKA_COLUMNS
+        _field(name, _headers_type() if name == "headers" else _type(KAFKA_TYPES[name])) for name in KAFKA_COLUMNS
     ]
+    layout = shape.table_layout
     fields[0]["metadata"] = {**shape.properties(), TOPICS: json.dumps(topics, sort_keys=True)}
+    if shape.layout is not None and layout != TableLayout.by_day(shape.time_column):
+        fields[0]["metadata"][PARTITION_BY] = stored_layout(layout)
     if shape.has_event_time:
         fields.append(_field(EVENT_TIME, "timestamp"))
     if shape.has_value_form:
@@ -64,26 +60,30 @@ def delta_schema(shape: TableShape, topics: Mapping[str, str], before: str | Non
         fields += [
             _field(shape.columns[name], _type(stored_type(column_type))) for name, column_type in shape.fields.items()
         ]
-    fields.append(_field(EVENT_DAY, "date"))
+    fields += [_field(name, _type(column_type)) for name, column_type in time_columns(layout).items()]
     own = {each["name"].lower() for each in fields}
     others = [] if before is None else [each for name, each in _fields(before).items() if name.lower() not in own]
     return _dump([*fields, *others])
 
 
-def shape_of_schema(text: str, value_format: str = RAW) -> TableShape:
+def shape_of_schema(text: str, value_format: str = RAW, partition_columns: Sequence[str] = (EVENT_DAY,)) -> TableShape:
     """Return the shape of a table's rows.
 
     :param value_format: The value format of a table that was not created by a load.
+    :param partition_columns: The partition columns of the table.
     """
     fields = _fields(text)
     properties = {FORMAT: value_format, **remembered(text)}
-    types = {name: _column_type(each["type"]) for name, each in fields.items() if name != EVENT_DAY}
+    time_column = EVENT_TIME if EVENT_TIME_SOURCE in properties else "timestamp"
+    layout = layout_of_delta(partition_columns, properties.get(PARTITION_BY), time_column)
+    not_decoded = {EVENT_DAY, *time_columns(layout)}
+    types = {name: _column_type(each["type"]) for name, each in fields.items() if name not in not_decoded}
     renamed = properties.get(RENAMED_FIELDS)
     known = {name: column_type for name, column_type in types.items() if column_type is not None}
     decoded = fields_of_columns(
         known, None if renamed is None else json.loads(renamed), has_event_time=EVENT_TIME_SOURCE in properties
     )
-    return TableShape.parse(properties, decoded, names=fields, widens_types=False)
+    return TableShape.parse(properties, decoded, names=fields, widens_types=False, layout=layout)
 
 
 def obstacle_to_loads(text: str, configuration: Mapping[str, str | None]) -> str | None:
@@ -95,7 +95,7 @@ def obstacle_to_loads(text: str, configuration: Mapping[str, str | None]) -> str
     if obstacle is not None:
         return obstacle
     for name, field in _fields(text).items():
-        if name in _KAFKA_TYPES and field["type"] != _type(_KAFKA_TYPES[name]):
+        if name in KAFKA_TYPES and field["type"] != _type(KAFKA_TYPES[name]):
             return f"has column {name} with type {field['type']}, unlike loads: change the type back"
     return None
 

@@ -41,7 +41,15 @@ from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError, ConfigurationError
 from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
-from barnabas.spark.day_files import TARGET_BYTES, DataFile
+from barnabas.spark.data_files import TARGET_BYTES, DataFile
+from barnabas.spark.delta_layout import (
+    check_delta_layout,
+    empty_partition,
+    layout_of_delta,
+    obstacle_of_delta_layout,
+    partition_values,
+    stored_layout,
+)
 from barnabas.spark.delta_log_cleanup import delete_old_versions, is_cleanup_due
 from barnabas.spark.delta_schema import (
     column_names_of,
@@ -57,19 +65,16 @@ from barnabas.spark.delta_storage_options import storage_options
 from barnabas.spark.errors import CommitUnknownError, LoadConflictError, WarehouseError
 from barnabas.spark.ledger import LEDGER, LOAD_ID, RECORDS, Ledger, LoadedTopic, ends_of_rows, unknown_position_error
 from barnabas.spark.library_errors import library_errors, reason_of, warehouse_error
+from barnabas.spark.table_layout import TableLayout
 from barnabas.spark.table_names import parse_table_name
 from barnabas.spark.table_place import TablePlace
-from barnabas.spark.table_schema import EVENT_DAY, KAFKA_COLUMNS
+from barnabas.spark.table_schema import KAFKA_COLUMNS
 from barnabas.spark.table_shape import FORMAT, TableShape
 from barnabas.spark.table_store import Contents, Location, StoredFile
 
 log = logging.getLogger(__name__)
 
 NO_STATE_TABLES = "upsert (--upsert) needs Iceberg tables (--table-format iceberg)"
-NO_DAY_AT_ALL = "0001-01-01"
-"""A partition that is always empty, because event times start in year 2. An overwrite of this partition replaces no
-rows.
-"""
 NOT_READ = frozenset({"deletionVectors", "columnMapping"})
 """Table features that other tools may enable, and that make the table's rows differ from the rows of its data files."""
 _TIMES_WITHOUT_ZONE = "timestampNtz"
@@ -94,7 +99,7 @@ class DeltaWarehouse:
     def begin(self, name: str) -> DeltaBase:
         """Return the version of a table that a load starts from.
 
-        :raises WarehouseError: The table lacks the columns or the partitioning of loaded tables, or cannot be read.
+        :raises WarehouseError: The table lacks the columns of loaded tables, or cannot be read.
         """
         base = self.current_table(name)
         if base.exists:
@@ -142,11 +147,10 @@ def path_of(location: Location) -> str:
 
 
 def _check(table: DeltaTable, name: str) -> None:
-    """Check that a table has the columns and the partitioning of loaded tables."""
-    columns = column_names_of(table.schema().to_json())
-    lacking = {*KAFKA_COLUMNS, EVENT_DAY} - set(columns)
-    if lacking or table.metadata().partition_columns != [EVENT_DAY]:
-        why = f"it lacks {', '.join(sorted(lacking))}" if lacking else f"it is not partitioned by {EVENT_DAY}"
+    """Check that a table has the columns of loaded tables."""
+    lacking = set(KAFKA_COLUMNS) - set(column_names_of(table.schema().to_json()))
+    if lacking:
+        why = f"it lacks {', '.join(sorted(lacking))}"
         raise WarehouseError(f"table {name} is not a table of topics: {why}; use another table")
 
 
@@ -249,7 +253,18 @@ class DeltaBase:
             raise WarehouseError(f"table {self.name} {obstacle}, or load into another table")
 
     def _obstacle(self, table: DeltaTable) -> str | None:
-        return obstacle_to_loads(self._schema, table.metadata().configuration)
+        obstacle = obstacle_to_loads(self._schema, table.metadata().configuration)
+        shape = self.shape()
+        assert shape is not None, "the table exists"
+        return obstacle or obstacle_of_delta_layout(shape.table_layout, shape.column_types())
+
+    def check_layout(self, layout: TableLayout, shape: TableShape) -> TableLayout:
+        """Return the layout of a new table, whose files lack the partition columns.
+
+        :raises ConfigurationError: A Delta table cannot have this layout.
+        """
+        check_delta_layout(layout, shape.column_types())
+        return layout_of_delta([field.name for field in layout.partition], stored_layout(layout), shape.time_column)
 
     def shape(self, value_format: str = RAW) -> TableShape | None:
         """Return the shape of the table's rows; None for a table that does not exist.
@@ -259,7 +274,7 @@ class DeltaBase:
         if self._table is None:
             return None
         with self._reading("its properties (barnabas.*) cannot be read"):
-            return shape_of_schema(self._schema, value_format)
+            return shape_of_schema(self._schema, value_format, self._table.metadata().partition_columns)
 
     def _reading(self, what: str) -> AbstractContextManager[None]:
         return library_errors(f"table {self.name}: {what}")
@@ -379,14 +394,16 @@ class DeltaBase:
         before = "" if self._table is None else self._schema
         topics = remembered_topics(before) if before else {}
         wanted = delta_schema(shape, {**topics, **topics_of(ledger)}, before or None)
-        adds = [self._add(file) for file in files]
+        layout, dates = shape.table_layout, {name for name, kind in shape.column_types().items() if kind == "date"}
+        adds = [self._add(file, partition_values(layout, file.partition, dates)) for file in files]
         rows = sum(file.records for file in files) + self._rows()
         committing = CommitProperties(
             custom_metadata=dict(properties), max_commit_retries=0, app_transactions=self._progress(ledger, rows)
         )
         if self._table is None:
-            return partial(self._create, wanted, adds, committing)
-        return partial(self._append, self._table, wanted, adds, committing, is_same=same_schema(before, wanted))
+            return partial(self._create, wanted, adds, committing, layout)
+        is_same = same_schema(before, wanted)
+        return partial(self._append, self._table, wanted, adds, committing, layout, is_same=is_same)
 
     def _delete_old_versions(self, version: int, needed: str | None) -> None:
         """Limit the length of the log after a commit. After a failure, a later commit tries again.
@@ -413,7 +430,7 @@ class DeltaBase:
             return int(counted)
         return _row_count(_files(self._table))
 
-    def _create(self, schema: str, adds: list[AddAction], committing: CommitProperties) -> int:
+    def _create(self, schema: str, adds: list[AddAction], committing: CommitProperties, layout: TableLayout) -> int:
         folder = self._location.local_folder
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
@@ -422,7 +439,7 @@ class DeltaBase:
             Schema.from_json(schema),
             adds,
             mode="error",
-            partition_by=[EVENT_DAY],
+            partition_by=[field.name for field in layout.partition],
             name=self.name,
             storage_options=storage_options(self._location.properties),
             commit_properties=committing,
@@ -430,30 +447,39 @@ class DeltaBase:
         return 0
 
     def _append(
-        self, table: DeltaTable, schema: str, adds: list[AddAction], committing: CommitProperties, *, is_same: bool
+        self,
+        table: DeltaTable,
+        schema: str,
+        adds: list[AddAction],
+        committing: CommitProperties,
+        layout: TableLayout,
+        *,
+        is_same: bool,
     ) -> int:
         if not is_same:
             allow_times_without_zone(table, Schema.from_json(schema), self.name)
         version = int(table.version()) + 1
+        columns = [field.name for field in layout.partition]
         if is_same:
-            table.create_write_transaction(adds, "append", table.schema(), [EVENT_DAY], commit_properties=committing)
+            table.create_write_transaction(adds, "append", table.schema(), columns, commit_properties=committing)
             return version
-        # Only an overwrite may change the schema in the same version, so this overwrites a day without rows.
+        # Only an overwrite may change the schema in the same version, so this overwrites a partition without rows.
+        column, value = empty_partition(layout)
         table.create_write_transaction(
             adds,
             "overwrite",
             Schema.from_json(schema),
-            [EVENT_DAY],
-            partition_filters=[(EVENT_DAY, "=", NO_DAY_AT_ALL)],
+            columns,
+            partition_filters=[(column, "=", value)],
             commit_properties=committing,
         )
         return version
 
-    def _add(self, file: DataFile) -> AddAction:
+    def _add(self, file: DataFile, partition: Mapping[str, str | None]) -> AddAction:
         return AddAction(
             path=quote(file.path.removeprefix(f"{self._location.uri}/"), safe="/=-_.~"),
             size=file.size_bytes,
-            partition_values={EVENT_DAY: None if file.day is None else file.day.isoformat()},
+            partition_values=dict(partition),
             modification_time=SYSTEM_CLOCK.time_ms(),
             data_change=True,
             stats=json.dumps({"numRecords": file.records}),

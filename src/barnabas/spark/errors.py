@@ -62,6 +62,12 @@ class TooManyBadRecordsError(LoadError):
     exit_code = EXIT_TOO_MANY_BAD_RECORDS
 
 
+class TooManyPartitionsError(LoadError):
+    """A load into a new table would write an excessive number of partitions, each with its own files."""
+
+    exit_code = EXIT_WRONG_SETTINGS
+
+
 class EventTimeFieldError(LoadError):
     """No record of a load has the event-time field; the table is unchanged."""
 

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 from pyiceberg.conversions import from_bytes
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import (
+    _check_pyarrow_schema_compatible,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
-    parquet_file_to_data_file,
     parquet_path_to_id_mapping,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestFile
@@ -24,9 +24,12 @@ from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _FastAppendFiles, _ManifestMergeManager, _MergeAppendFiles
+from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, PrimitiveType
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_bool
+
+from barnabas.spark.table_layout import Partition
 
 TIER_MANIFESTS = 10
 MANIFEST_BYTES_MAX = 8 * 1024 * 1024
@@ -37,11 +40,19 @@ memory."""
 
 
 def add_files(
-    transaction: Transaction, paths: Sequence[str], properties: Mapping[str, str], replaced: Iterable[DataFile] = ()
+    transaction: Transaction,
+    paths: Sequence[str],
+    properties: Mapping[str, str],
+    partitions: Sequence[Partition] | None = None,
+    *,
+    is_sorted: bool = False,
+    replaced: Iterable[DataFile] = (),
 ) -> None:
     """Add files that the table does not have yet, and remove others, in one snapshot.
 
     :param properties: The properties of the snapshot.
+    :param partitions: The partition of each file; None derives it from the statistics of the file.
+    :param is_sorted: True if the rows of each file are in the table's sort order.
     :param replaced: The files to remove.
     :raises ValueError: The columns of a file differ from those of the table.
     :raises OSError: A file cannot be read.
@@ -50,7 +61,7 @@ def add_files(
     if metadata.name_mapping() is None:
         mapping = metadata.schema().name_mapping.model_dump_json()
         transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
-    files = list(_described(transaction._table.io, transaction.table_metadata, paths))
+    files = list(described(transaction._table.io, transaction.table_metadata, paths, partitions, is_sorted=is_sorted))
     removed = list(replaced)
     if removed:
         with transaction.update_snapshot(snapshot_properties=dict(properties)).overwrite() as overwrite:
@@ -127,31 +138,39 @@ def _paths_in(manifest: ManifestFile, io: FileIO) -> set[str]:
     return {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(io, discard_deleted=True)}
 
 
-def _described(io: FileIO, metadata: TableMetadata, paths: Sequence[str]) -> Iterator[DataFile]:
-    """Yield the manifest entry of each file."""
-    schema = metadata.schema()
+def described(
+    io: FileIO,
+    metadata: TableMetadata,
+    paths: Sequence[str],
+    partitions: Sequence[Partition] | None = None,
+    *,
+    is_sorted: bool = False,
+) -> Iterator[DataFile]:
+    """Yield the manifest entry of each file; the arguments are those of `add_files`.
+
+    :raises ValueError: The columns of a file differ from those of the table.
+    :raises OSError: A file cannot be read.
+    """
+    schema, spec = metadata.schema(), metadata.spec()
     statistics_of = partial(
         data_file_statistics_from_parquet_metadata,
         stats_columns=compute_statistics_plan(schema, metadata.properties),
         parquet_column_mapping=parquet_path_to_id_mapping(schema),
     )
     checked: set[bytes] = set()  # before pyarrow 22, a schema with metadata has no hash
-    for path, footer, size_bytes in _footers(io, paths):
-        columns = footer.schema.to_arrow_schema().serialize().to_pybytes()
-        if columns not in checked:
-            yield parquet_file_to_data_file(
-                io, metadata, path
-            )  # raises an error if the columns differ from the table's columns
-            checked.add(columns)
-            continue
+    for number, (path, footer, size_bytes) in enumerate(_footers(io, paths)):
+        columns = footer.schema.to_arrow_schema()
+        if columns.serialize().to_pybytes() not in checked:
+            _check_pyarrow_schema_compatible(schema, columns, format_version=metadata.format_version)
+            checked.add(columns.serialize().to_pybytes())
         statistics = statistics_of(footer)
         yield DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=path,
             file_format=FileFormat.PARQUET,
-            partition=statistics.partition(metadata.spec(), schema),
+            partition=statistics.partition(spec, schema) if partitions is None else Record(*partitions[number]),
             file_size_in_bytes=size_bytes,
-            sort_order_id=None,
+            sort_order_id=metadata.default_sort_order_id if is_sorted else None,
             spec_id=metadata.default_spec_id,
             equality_ids=None,
             key_metadata=None,

@@ -2,7 +2,7 @@
 
 After a kill in any step the table has the same rows:
 
-1. *Compact.* The small files of an event day become few files of the target size, in one snapshot that also has the
+1. *Compact.* The small files of a partition become few files of the target size, in one snapshot that also has the
 ledger.
    Loads may commit meanwhile; the commit fails if another writer has changed the merged files.
 2. *Expire.* Old snapshots are removed from the table's history.
@@ -10,7 +10,8 @@ ledger.
 Files of
    running loads are younger, and their directories are locked.
 
-Maintenance runs in the calling process, with Arrow and without Spark. It reads and writes one event day at a time.
+Maintenance runs in the calling process, with Arrow and without Spark. It reads and writes one group of files of a
+partition at a time.
 """
 
 from __future__ import annotations
@@ -20,23 +21,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import count
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io.pyarrow import parquet_files_to_data_files, schema_to_pyarrow
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
 from barnabas.clock import SYSTEM_CLOCK, Clock
-from barnabas.spark.day_files import TARGET_BYTES, create_file
+from barnabas.spark.data_files import TARGET_BYTES, columns_with_bounds, create_file
 from barnabas.spark.errors import LoadConflictError
-from barnabas.spark.iceberg_files import files_of, manifests_of
+from barnabas.spark.iceberg_files import described, files_of, manifests_of
 from barnabas.spark.iceberg_reading import read_files
 from barnabas.spark.iceberg_snapshot_expiry import expire_snapshots, replacement_times_ms, summary_of
 from barnabas.spark.ledger import KEPT_PROPERTIES, LEDGER, LOAD_ID
 from barnabas.spark.library_errors import library_errors
 from barnabas.spark.load_folder import SUFFIX, claim_folder, remove_empty_folders, remove_leftovers
 from barnabas.spark.object_files import files_below, remove_file
+from barnabas.spark.table_layout import Partition, TableLayout
 from barnabas.spark.table_store import ORPHAN_AGE, SMALL_FILE_BYTES, SNAPSHOT_AGE
 from barnabas.spark.warehouse import TableBase, Warehouse
 
@@ -77,18 +80,24 @@ class IcebergMaintainer:
         local = base.location().local_folder
         if local is not None:
             remove_leftovers(local, partial(self._warehouse.committed_loads, self._name))
-        groups = list(_groups(table, target_bytes, small_bytes))
+        shape = base.shape()
+        has_layout = shape is not None and shape.layout is not None
+        groups = list(_groups(table, target_bytes, small_bytes, has_layout=has_layout))
         if not groups:
             return 0, 0
         compaction_id = uuid.uuid4().hex
         folder = claim_folder(base.location(), compaction_id, self._name)
         try:
-            written = list(self._write(base, groups, compaction_id))
+            merged = list(self._write(base, groups, compaction_id))
         except BaseException:
             folder.discard()
             raise
+        old = [task.file for group, _ in merged for task in group]
+        written = [file for _, files in merged for file in files]
+        if not old:
+            folder.discard()
+            return 0, 0
         try:
-            old = [task.file for group in groups for task in group]
             self._replace(base, old, written, compaction_id)
         except BaseException as error:
             folder.give_up_after(error)
@@ -119,16 +128,27 @@ class IcebergMaintainer:
 
     def _write(
         self, base: TableBase, groups: Iterable[Sequence[FileScanTask]], compaction_id: str
-    ) -> Iterator[DataFile]:
+    ) -> Iterator[tuple[Sequence[FileScanTask], list[DataFile]]]:
+        """Write the rows of groups into new files. Yield each group with its files; groups that stay are left out."""
         table, location = base.table, base.location()
         schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
-        for number, group in enumerate(groups):
-            path = f"{location.uri}/data/{compaction_id}/{number:05}.parquet"
+        shape = base.shape()
+        layout = None if shape is None else shape.layout
+        numbers = count()
+        for group in groups:
             rows = pa.Table.from_batches(read_files(table, group, schema, location.properties), schema)
-            rows = rows.sort_by([(name, "ascending") for name in ("topic", "partition", "offset")])
-            with create_file(location.properties, path) as file:
-                pq.write_table(rows, file, compression="zstd")
-            yield from parquet_files_to_data_files(table.io, table.metadata, iter([path]))
+            if layout is None or not layout.sort:
+                rows = rows.sort_by([(name, "ascending") for name in ("topic", "partition", "offset")])
+            parts = _by_partition(table, group, layout, rows)
+            if len(parts) >= len(group):
+                continue
+            paths = [f"{location.uri}/data/{compaction_id}/{next(numbers):05}.parquet" for _ in parts]
+            for path, (_, part) in zip(paths, parts, strict=True):
+                with create_file(location.properties, path) as file:
+                    pq.write_table(part, file, compression="zstd", write_statistics=columns_with_bounds(part))
+            is_sorted = layout is not None and bool(layout.sort)
+            partitions = [partition for partition, _ in parts]
+            yield group, list(described(table.io, table.metadata, paths, partitions, is_sorted=is_sorted))
 
     def expire(self, age: timedelta = SNAPSHOT_AGE) -> int:
         """Expire old snapshots, and return their number.
@@ -177,19 +197,39 @@ class IcebergMaintainer:
 
 def _has_files(table: Table, files: Iterable[DataFile], before: Table) -> bool:
     """Return whether a table still has all rows of files of an earlier version, in the same form."""
-    form, form_before = ((each.metadata.current_schema_id, each.metadata.default_spec_id) for each in (table, before))
+    form, form_before = (
+        (each.current_schema_id, each.default_spec_id, each.default_sort_order_id)
+        for each in (table.metadata, before.metadata)
+    )
     there = {task.file.file_path for task in table.scan().plan_files() if not task.delete_files}
     return form == form_before and there.issuperset(file.file_path for file in files)
 
 
-def _groups(table: Table, target_bytes: int, small_bytes: int) -> Iterator[list[FileScanTask]]:
-    """Yield the groups of small files to merge, each of one event day."""
-    by_day: dict[str, list[FileScanTask]] = {}
+def _by_partition(
+    table: Table, group: Sequence[FileScanTask], layout: TableLayout | None, rows: pa.Table
+) -> list[tuple[Partition, pa.Table]]:
+    """Return the rows of a group by partition of the current spec, in the sort order."""
+    if group[0].file.spec_id != table.metadata.default_spec_id:
+        assert layout is not None, "`_groups` has files of older specs only with a known layout"
+        return list(layout.rows_by_partition(rows))
+    partition = group[0].file.partition
+    values = tuple(partition[number] for number in range(len(partition)))
+    return [(values, rows if layout is None else layout.sorted(rows))]
+
+
+def _groups(table: Table, target_bytes: int, small_bytes: int, *, has_layout: bool) -> Iterator[list[FileScanTask]]:
+    """Yield the groups of small files to merge, each of one partition.
+
+    :param has_layout: True if files of an older partition spec can be merged into files of the current spec.
+    """
+    specs = {spec.spec_id for spec in table.metadata.partition_specs if has_layout}
+    specs.add(table.metadata.default_spec_id)
+    by_partition: dict[tuple[int, str], list[FileScanTask]] = {}
     for task in table.scan().plan_files():
         is_small = task.file.file_size_in_bytes < small_bytes
-        if is_small and not task.delete_files and task.file.spec_id == table.metadata.default_spec_id:
-            by_day.setdefault(repr(task.file.partition), []).append(task)
-    for tasks in by_day.values():
+        if is_small and not task.delete_files and task.file.spec_id in specs:
+            by_partition.setdefault((task.file.spec_id, repr(task.file.partition)), []).append(task)
+    for tasks in by_partition.values():
         group: list[FileScanTask] = []
         size = 0
         for task in sorted(tasks, key=lambda each: each.file.file_path):

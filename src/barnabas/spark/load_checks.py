@@ -1,4 +1,4 @@
-"""The checks of a load between writing and commit: bad records, and the event-time field. Pure.
+"""The checks of a load between writing and commit: bad records, the event-time field, and partitions. Pure.
 
 A load that fails a check commits nothing: the table, its ledger and the dead-letter table are unchanged, and the next
 load reads the same records again. Copies that its tasks sent to a dead-letter topic stay there.
@@ -6,9 +6,14 @@ load reads the same records again. Copies that its tasks sent to a dead-letter t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from barnabas.errors import ConfigurationError
 from barnabas.formats.further_columns import is_further
 from barnabas.spark.bad_records import BadRecordLimit, BadRecords
-from barnabas.spark.errors import EventTimeFieldError, TooManyBadRecordsError
+from barnabas.spark.errors import EventTimeFieldError, TooManyBadRecordsError, TooManyPartitionsError
+from barnabas.spark.layout_syntax import Term
+from barnabas.spark.table_layout import TableLayout
 from barnabas.spark.table_shape import TableShape
 
 _FIELDS_SHOWN = 20
@@ -57,3 +62,39 @@ def check_event_field(table: str, shape: TableShape, missing: str | None, *, is_
     raise EventTimeFieldError(
         f"table {table} {state}: no record has the event-time field {missing!r} (event_time, --event-time){hint}"
     )
+
+
+def check_partitions(table: str, layout: TableLayout, count: int, limit: int | None) -> None:
+    """Check the number of partitions that a load would write.
+
+    :param limit: The maximum number; None for no limit.
+    :raises TooManyPartitionsError: There are more partitions.
+    """
+    if limit is not None and count > limit:
+        raise TooManyPartitionsError(
+            f"table {table} is not created: the records have {count:,} partitions of {layout}, more than {limit:,}: "
+            "choose larger partitions with partition_by (--partition-by)"
+        )
+
+
+def check_layout(
+    table: str, shape: TableShape, partition_by: Sequence[Term] | None, sort_by: Sequence[Term] | None
+) -> None:
+    """Check that an existing table has the layout that the caller asks for.
+
+    :param partition_by: The partitions; None for those of the table.
+    :param sort_by: The sort order; None for that of the table.
+    :raises ConfigurationError: The table has another layout.
+    """
+    layout, time_column = shape.table_layout, shape.time_column
+    if partition_by is not None and not layout.is_by(partition_by, time_column):
+        wanted = ", ".join(map(str, partition_by)) or "nothing"
+        raise ConfigurationError(
+            f"table {table} is partitioned by {layout}, not by {wanted}: omit partition_by (--partition-by), which is "
+            "for new tables, or choose another table"
+        )
+    if sort_by is not None and not layout.is_sorted_by(sort_by, time_column):
+        raise ConfigurationError(
+            f"table {table} is sorted by {layout.sort_text or 'nothing'}, not in the order of sort_by (--sort-by), "
+            "which is for new tables: omit it, or choose another table"
+        )

@@ -1,4 +1,4 @@
-"""One task of a load on an executor: reads offset ranges from the brokers, writes Parquet files by event day.
+"""One task of a load on an executor: reads offset ranges from the brokers, writes Parquet files by partition.
 
 A task returns a value even after a failure. Spark would wrap an exception in two pages of Java stack traces, and a full
 disk or a deleted range needs one line.
@@ -25,9 +25,9 @@ from barnabas.model import TopicPartition, in_file_name
 from barnabas.serialization.registry_settings import RegistryTarget
 from barnabas.spark.bad_records import BadRecordCollector, BadRecords
 from barnabas.spark.columns import to_record_batches
-from barnabas.spark.day_files import TARGET_BYTES, DataFile, DayFiles, create_file
+from barnabas.spark.data_files import TARGET_BYTES, DataFile, PartitionedFiles, create_file
 from barnabas.spark.dead_letter_files import DeadLetterFiles, DeadLetterSettings
-from barnabas.spark.errors import DataLossError, is_source_unavailable
+from barnabas.spark.errors import DataLossError, TooManyPartitionsError, is_source_unavailable
 from barnabas.spark.load_audit_counts import LoadAuditCounter
 from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.range_reading import RangeConnections, read_range, settings_of_client
@@ -61,8 +61,10 @@ class WriteSettings:
     dead_letter_table: DeadLetterSettings | None = None
     """The destination of dead-letter rows; None for no rows."""
     target_file_bytes: int = TARGET_BYTES
-    """The size at which a task starts another file for a day."""
+    """The size at which a task starts another file for a partition."""
     keep_values: KeepValues = "bad"
+    partitions_max: int | None = None
+    """The maximum number of partitions in the records that a task buffers; None for no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class TaskInferred:
     renames: Aliases
 
 
-FailureKind = Literal["data loss", "source unavailable", "storage", "storage unavailable", "other"]
+FailureKind = Literal["data loss", "source unavailable", "storage", "storage unavailable", "partitions", "other"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +128,11 @@ def write_ranges(
     """
     first = current = wanted[0]
     name = f"{in_file_name(first.topic)}-{first.partition}-{first.start_offset}-{attempt_id}"
-    files = DayFiles(
+    files = PartitionedFiles(
         f"{writing.folder}/{name}",
         partial(create_file, writing.io_properties),
-        time_column=writing.shape.time_column,
+        writing.shape.table_layout,
+        partitions_max=writing.partitions_max,
         target_bytes=writing.target_file_bytes,
     )
     dead = None if writing.dead_letter_table is None else DeadLetterFiles(writing.dead_letter_table, name)
@@ -156,7 +159,7 @@ class _Task:
     """The state of a running write task."""
 
     def __init__(
-        self, writing: WriteSettings, files: DayFiles, bad: BadRecordCollector, decoder: ValueDecoder | None
+        self, writing: WriteSettings, files: PartitionedFiles, bad: BadRecordCollector, decoder: ValueDecoder | None
     ) -> None:
         self._writing = writing
         self._decoder = decoder
@@ -265,6 +268,8 @@ def _failed(wanted: OffsetRange, error: BarnabasError | OSError) -> TaskFailed:
         return TaskFailed("data loss", f"{wanted}: deleted from the log during the read: {error}")
     if isinstance(error, DataLossError):
         return TaskFailed("data loss", str(error))
+    if isinstance(error, TooManyPartitionsError):
+        return TaskFailed("partitions", str(error))
     if isinstance(error, OSError) and not isinstance(error, BarnabasError):
         kind: FailureKind = "storage unavailable" if is_without_answer(error) else "storage"
         return TaskFailed(kind, f"{wanted}: cannot write: {error}")

@@ -22,6 +22,7 @@ from barnabas.serialization.registry_settings import RegistrySettings
 from barnabas.serialization.value_decoders import value_decoder
 from barnabas.spark.bad_records import BadRecordLimit
 from barnabas.spark.errors import LoadsFailedError
+from barnabas.spark.layout_syntax import parse_partition, parse_sort
 from barnabas.spark.load_types import LoadResult, LoadSettings, ProgressCallback, TableLoad
 from barnabas.spark.range_reading import check_reachable
 from barnabas.spark.session import LocalSessions, Sessions
@@ -58,6 +59,8 @@ def load(
     audit: bool | None = None,
     registry: str | None = None,
     registry_options: Mapping[str, str] | None = None,
+    partition_by: str | Sequence[str] | None = None,
+    sort_by: str | Sequence[str] | None = None,
     keep_values: KeepValues = "bad",
     max_bad_records: int | str | None = None,
     strict: bool = False,
@@ -111,6 +114,9 @@ def load(
     :param registry_options: Credentials and certificates for the registry: `username`, `password`, `token`,
         `ssl_cafile`, `ssl_certfile`, `ssl_keyfile` and `ssl_password`. A secret may name its source, such as
         `${file:PATH}`, which each executor then reads.
+    :param partition_by: For a new table: the partitions, such as `"hour(event_time), bucket(16, user_id)"`, or a list.
+        An empty one creates a table without partitions. None uses the UTC day of the event time.
+    :param sort_by: For a new table: the order of the rows in each file, such as `"user_id, event_time desc"`.
     :param keep_values: The values that are also kept whole in the column `value`: `bad` keeps values that the columns
         cannot reproduce, `all` keeps every value, `none` keeps no value.
     :param max_bad_records: The maximum number of bad records, as a count or a share such as `"0.5%"`. None if there is
@@ -155,6 +161,8 @@ def load(
         max_bad_records=None if max_bad_records is None else BadRecordLimit.parse(max_bad_records),
         strict=strict,
         keep_values=keep_values,
+        partition_by=None if partition_by is None else parse_partition(partition_by),
+        sort_by=None if sort_by is None else parse_sort(sort_by),
     )
     _check(settings, names)
     session = None if callable(spark) else spark

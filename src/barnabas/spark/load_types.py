@@ -14,6 +14,7 @@ from barnabas.formats.json_fields import JsonRules
 from barnabas.model import TopicPartition
 from barnabas.serialization.registry_settings import RegistryTarget
 from barnabas.spark.bad_records import BadRecordLimit, BadRecords
+from barnabas.spark.layout_syntax import Term
 from barnabas.spark.offset_ranges import OffsetRange
 
 Step = Literal["planning", "inferring", "writing", "gathering", "committing", "done"]
@@ -74,6 +75,8 @@ class TableLoad:
     not_renamed: Mapping[str, str] = field(default_factory=dict)
     """Fields that the schema renamed but the table did not: new name by old name. The table has a column for each. A
     dotted name is a field of a struct."""
+    partitions: int = 0
+    """The number of partitions of the table that got files."""
     audited_windows: int = 0
     """The number of windows whose counts the load reported to the audit; 0 without audit."""
 
@@ -113,3 +116,7 @@ class LoadSettings:
     max_bad_records: BadRecordLimit | None = None
     strict: bool = False
     keep_values: KeepValues = "bad"
+    partition_by: tuple[Term, ...] | None = None
+    """The partitions of a new table; None for the day of the event time."""
+    sort_by: tuple[Term, ...] | None = None
+    """The sort order of a new table; None for the order of the records."""

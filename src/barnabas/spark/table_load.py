@@ -10,9 +10,9 @@ formats
    records and writes again.
 4. *Write*: tasks on the executors read ranges and write Parquet files to this load's data directory. After a kill no
    snapshot references these files; readers do not see them, and the next load removes them. The load merges small files
-   of the same day if there are many (small_file_merge.py). With an audit, the load publishes its counts before the
-   commit (load_audit.py); without a commit they are ignored. The rows of bad records are committed to the dead-letter
-   table, if there is one (dead_letter_table.py).
+   of the same partition if there are many (small_file_merge.py). With an audit, the load publishes its counts before
+   the commit (load_audit.py); without a commit they are ignored. The rows of bad records are committed to the
+   dead-letter table, if there is one (dead_letter_table.py).
 5. *Commit* one snapshot with the files, their offset ranges and the next offsets: all of it or nothing. The commit
 fails
    if another writer has committed since step 2.
@@ -48,7 +48,7 @@ from barnabas.model import TopicPartition
 from barnabas.serialization.value_decoders import AVRO, PROTOBUF
 from barnabas.spark.bad_records import BadRecords
 from barnabas.spark.completeness import CLOCK_DIFFERENCE_MAX_MS, COMPLETE, Completeness
-from barnabas.spark.day_files import TARGET_BYTES, DataFile
+from barnabas.spark.data_files import TARGET_BYTES, DataFile
 from barnabas.spark.dead_letter_files import DeadLetterSettings
 from barnabas.spark.dead_letter_table import DeadLetterTable
 from barnabas.spark.errors import (
@@ -56,6 +56,7 @@ from barnabas.spark.errors import (
     HistoryExpiredError,
     LoadError,
     SourceUnavailableError,
+    TooManyPartitionsError,
     UnknownTopicError,
     WarehouseError,
     WarehouseUnavailableError,
@@ -63,7 +64,13 @@ from barnabas.spark.errors import (
 from barnabas.spark.jobs import is_local, parallelism, run_here, run_tasks
 from barnabas.spark.ledger import BAD_RECORDS, Ledger, snapshot_properties
 from barnabas.spark.load_audit import LoadAudit, wants_audit
-from barnabas.spark.load_checks import check_bad_records, check_event_field, missing_event_field
+from barnabas.spark.load_checks import (
+    check_bad_records,
+    check_event_field,
+    check_layout,
+    check_partitions,
+    missing_event_field,
+)
 from barnabas.spark.load_folder import claim_folder, remove_leftovers
 from barnabas.spark.load_plan import (
     RECORDS_WORTH_A_TASK,
@@ -93,6 +100,7 @@ from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.range_reading import open_admin
 from barnabas.spark.session import Sessions
 from barnabas.spark.small_file_merge import FileGroup, MergeSettings, merge_files, small_file_groups
+from barnabas.spark.table_layout import layout_of_terms
 from barnabas.spark.table_schema import FIELDS_MAX
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.table_store import Location, StoredTable, TableStore
@@ -108,8 +116,11 @@ _ERRORS: Mapping[FailureKind, type[LoadError]] = {
     "source unavailable": SourceUnavailableError,
     "storage": WarehouseError,
     "storage unavailable": WarehouseUnavailableError,
+    "partitions": TooManyPartitionsError,
     "other": LoadError,
 }
+NEW_PARTITIONS_MAX = 10_000
+"""The maximum number of partitions that a load into a new table may write. It detects a wrong choice of partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +151,11 @@ class _Outcome:
         return [file for task in self.written for file in task.dead_letter_files]
 
     @property
+    def partitions(self) -> int:
+        """The number of the table's partitions that the files are in."""
+        return len({file.partition for file in self.files})
+
+    @property
     def account(self) -> Account:
         return Account.together(task.account for task in self.written)
 
@@ -165,6 +181,7 @@ class TableLoader:
         self._load_id = uuid.uuid4().hex
         self._target_file_bytes = TARGET_BYTES
         self._runs_here = False
+        self._partitions_max: int | None = None
         self._reading = ReadSettings(settings.bootstrap, dict(settings.client_options), settings.registry)
 
     def run(self, topics: Sequence[str], *, is_named_after: str | None = None) -> TableLoad:
@@ -175,7 +192,7 @@ class TableLoader:
         self._step("planning")
         base = self._store.begin(self._table_name)
         self._check_format(base)
-        self._target_file_bytes = self._settings.target_file_bytes or base.target_file_bytes
+        self._set_bounds(base)
         location = base.location()
         removed = self._clean_up(location)
         ledger = self._ledger(base)
@@ -212,7 +229,7 @@ class TableLoader:
             dead_rows = 0
             if dead is not None and rows_to is not None:
                 dead_files = self._gathered(
-                    MergeSettings(rows_to.folder, rows_to.io_properties, "timestamp", rows_to.target_file_bytes),
+                    MergeSettings(rows_to.folder, rows_to.io_properties, rows_to.layout, rows_to.target_file_bytes),
                     outcome.dead_letter_files,
                 )
                 dead_rows = dead.commit(dead_files, outcome.bad, topic_ids, plan.ranges)
@@ -231,9 +248,15 @@ class TableLoader:
         done = self._result(base, snapshot_id, plan, shape, outcome, removed, until_ms)
         return replace(done, dead_letter_rows=dead_rows, missing_event_field=missing_field)
 
+    def _set_bounds(self, base: StoredTable) -> None:
+        self._target_file_bytes = self._settings.target_file_bytes or base.target_file_bytes
+        if not base.exists and self._settings.partition_by is not None:
+            self._partitions_max = NEW_PARTITIONS_MAX
+
     def _check(self, base: StoredTable, outcome: _Outcome) -> str | None:
         """Check that the results may be committed; return the event-time field if no record has a value in it."""
         check_bad_records(base.name, outcome.bad, outcome.records, self._settings.max_bad_records)
+        check_partitions(base.name, outcome.shape.table_layout, outcome.partitions, self._partitions_max)
         readable = sum(task.readable for task in outcome.written)
         with_field = sum(task.with_event_field for task in outcome.written)
         missing = missing_event_field(outcome.shape, readable, with_field)
@@ -279,6 +302,7 @@ class TableLoader:
                 f"table {base.name} was created with other values of nested and decimals (--nested, --decimals): omit "
                 "them, or choose another table"
             )
+        check_layout(base.name, shape, wanted.partition_by, wanted.sort_by)
 
     def _clean_up(self, location: Location) -> int:
         folder = location.local_folder
@@ -347,7 +371,7 @@ class TableLoader:
             widens_types=base.widens_types,
         )
         if wanted.value_format == RAW:
-            return replace(shape, event_time=shape.event_time.in_zone(wanted.timezone))
+            return self._laid_out(base, replace(shape, event_time=shape.event_time.in_zone(wanted.timezone)))
         fields = wanted.fields
         if fields is None:
             renaming, is_guess = self._infer(shares, shape, guesses=guesses and self._may_guess)
@@ -357,7 +381,25 @@ class TableLoader:
         if wanted.event_time is None and wanted.value_format.startswith(LINES) and TIME_GROUP in fields:
             shape = replace(shape, event_time=EventTime(TIME_GROUP))
         event_time = shape.event_time.in_zone(wanted.timezone)
-        return replace(shape, fields=fields, columns=column_names(fields), event_time=event_time)
+        shape = replace(shape, fields=fields, columns=column_names(fields), event_time=event_time)
+        try:
+            return self._laid_out(base, shape)
+        except ConfigurationError:
+            if not shape.is_guess:
+                raise
+            return self._shape(base, shares, guesses=False)  # the sample may lack a column of the layout
+
+    def _laid_out(self, base: StoredTable, shape: TableShape) -> TableShape:
+        """Return the shape of a new table with the layout that the caller chose."""
+        wanted = self._settings
+        if wanted.partition_by is None and wanted.sort_by is None:
+            return shape
+        partition = () if wanted.partition_by is None and shape.upsert is not None else wanted.partition_by
+        layout = layout_of_terms(partition, wanted.sort_by or (), shape.column_types(), shape.time_column)
+        layout = base.check_layout(layout, shape)
+        columns = set(shape.columns.values())
+        taken = tuple(field.name for field in layout.partition if field.name not in columns)
+        return replace(shape, layout=layout, taken=taken)
 
     @property
     def _may_guess(self) -> bool:
@@ -412,6 +454,7 @@ class TableLoader:
             rows_to,
             self._target_file_bytes,
             self._settings.keep_values,
+            self._partitions_max,
         )
         written = self._run("writing", shares, partial(_write, self._reading, writing), _count)
         if shape.is_guess and not all(shape.has_room_for(task.found, task.renames) for task in written):
@@ -437,8 +480,8 @@ class TableLoader:
         return _Outcome(grown, written, not_renamed=kept_beside(grown.fields or {}, renames, grown.aliases))
 
     def _gathering(self, location: Location, outcome: _Outcome) -> MergeSettings:
-        folder, time_column = self._folder(location), outcome.shape.time_column
-        return MergeSettings(folder, dict(location.properties), time_column, self._target_file_bytes)
+        folder, layout = self._folder(location), outcome.shape.table_layout
+        return MergeSettings(folder, dict(location.properties), layout, self._target_file_bytes)
 
     def _gathered(self, gathering: MergeSettings, files: Sequence[DataFile]) -> Sequence[DataFile]:
         """Return the files to commit, after small files are merged if there are enough of them."""
@@ -512,6 +555,7 @@ class TableLoader:
             records=outcome.records,
             ranges=tuple(wanted for wanted in plan.ranges if wanted.count),
             files=len(outcome.gathered),
+            partitions=outcome.partitions,
             kept_values=sum(task.kept_values for task in outcome.written),
             lost_values=sum(task.lost_values for task in outcome.written),
             further_columns={name: counts for name, counts in counted.items() if any(list(counts.values())[1:])},

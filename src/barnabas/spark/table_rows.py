@@ -67,6 +67,8 @@ def to_rows(
         forms = pc.if_else(pc.equal(forms, TOMBSTONE), forms, KEPT)
     elif keep_values == "none":
         forms = pc.if_else(pc.equal(forms, KEPT), LOST, forms)
+    for column in _never_empty(shape, decoded):
+        forms = pc.if_else(pc.equal(column, "").fill_null(False), KEPT if keep_values != "none" else LOST, forms)
     is_kept = pc.equal(forms, KEPT)
     arrays[VALUE] = pc.if_else(is_kept, values, pa.scalar(None, values.type))
     names += [VALUE_FORM, *(shape.columns[name] for name in shape.fields or ())]
@@ -80,6 +82,13 @@ def to_rows(
         pc.equal(forms, LOST).true_count,
         further_counts(dict(zip(shape.fields or {}, decoded.columns, strict=True)), shape.columns),
     )
+
+
+def _never_empty(shape: TableShape, decoded: Decoded) -> list[pa.Array]:
+    """Return the decoded columns whose empty texts become null, because Delta has no empty text in a partition."""
+    only = shape.table_layout.only_in_partition
+    named = zip((shape.columns[name] for name in shape.fields or {}), decoded.columns, strict=True)
+    return [column for name, column in named if name in only and pa.types.is_string(column.type)]
 
 
 def event_times(values: pa.Array, near: pa.Array, shape: TableShape, decoded: Decoded | None) -> tuple[pa.Array, int]:

@@ -1,4 +1,4 @@
-"""The columns of a loaded table: the columns of Kafka records, then one for each decoded field. Partitioned by day.
+"""The columns of a loaded table: the columns of Kafka records, then one for each decoded field.
 
     topic, partition, offset, timestamp    the position and the timestamp of the record
     key, value                             binary; `value` of decoded values is null if the columns can reproduce it
@@ -7,7 +7,7 @@
     value_form                             for decoded values: the way to restore the original value
     event_time                             the event time, if its source is not the record's timestamp; may be null
 
-The table is partitioned by the day of `event_time`, or of `timestamp` if there is no such column.
+By default, the table is partitioned by the day of `event_time`, or of `timestamp` if there is no such column.
 
 `barnabas.formats.column_names` defines the column names of fields. The table property `barnabas.fields` lists the
 columns with another name than their field.
@@ -17,20 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import count
-from typing import Any
 
 import pyarrow as pa
-from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import (
-    DayTransform,
-    IdentityTransform,
-    MonthTransform,
-    Transform,
-    TruncateTransform,
-    VoidTransform,
-    YearTransform,
-)
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -56,6 +45,16 @@ from barnabas.formats.upsert_rules import POSITION
 from barnabas.formats.value_format import RAW
 
 KAFKA_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "raw_timestamp_ms")
+KAFKA_TYPES: Mapping[str, ColumnType] = {
+    "topic": "string",
+    "partition": "int",
+    "offset": "long",
+    "timestamp": "timestamp",
+    "key": "binary",
+    "value": "binary",
+    "raw_timestamp_ms": "long",
+}
+"""The types of Kafka's columns; `headers` is a list of structs."""
 VALUE_FORM = "value_form"
 EVENT_TIME = "event_time"
 ADDED_LATER: Mapping[str, IcebergType] = {"raw_timestamp_ms": LongType(), VALUE_FORM: StringType()}
@@ -63,7 +62,7 @@ ADDED_LATER: Mapping[str, IcebergType] = {"raw_timestamp_ms": LongType(), VALUE_
 FIELDS_MAX = 1_000
 """The maximum number of fields with a column; other fields stay in `value`. A producer may use data as field names."""
 EVENT_DAY = "event_day"
-"""The partition field. Iceberg requires a name that no column has."""
+"""The partition field of the default layout. Iceberg requires a name that no column has."""
 
 DEAD_LETTERS, REASON, TOPIC_ID = "dead-letters", "reason", "topic_id"
 """The format of a dead-letter table (dead_letter_table.py), and its additional columns."""
@@ -178,29 +177,11 @@ def column_type_of(iceberg: IcebergType) -> ColumnType | None:
     return _COLUMN_TYPES.get(iceberg)
 
 
-def partition_spec(*, has_event_time: bool = False, is_state: bool = False) -> PartitionSpec:
-    """Return the partition spec: the UTC day of the event time. A state table has no partitions, because the event time
-    of a key changes.
-    """
-    if is_state:
-        return PartitionSpec()
-    source = _EVENT_TIME_ID if has_event_time else _TIMESTAMP_ID
-    return PartitionSpec(PartitionField(source_id=source, field_id=1000, transform=DayTransform(), name=EVENT_DAY))
-
-
-def obstacle_to_loads(schema: Schema, spec: PartitionSpec, *, has_event_time: bool) -> str | None:
+def obstacle_to_loads(schema: Schema) -> str | None:
     """Return the reason why loads cannot write to a table that another tool has changed, with the remedy; else None.
 
-    A file of a load contains rows of one UTC day, and fills only the columns of a loaded table.
+    Loads fill only the columns of a loaded table.
     """
-    time_column = EVENT_TIME if has_event_time else "timestamp"
-    for part in spec.fields:
-        column = schema.find_column_name(part.source_id)
-        if not _is_one_value_in_a_file(part.transform, column, time_column):
-            return (
-                f"is partitioned by {part.transform}({column}), but loads write files by the day of {time_column}: "
-                f"remove that partition field (table.update_spec().remove_field({part.name!r}))"
-            )
     required = [field.name for field in schema.fields if field.required]
     if required:
         return f"has the required column {required[0]}, which may be null in loaded rows: make it optional"
@@ -209,15 +190,6 @@ def obstacle_to_loads(schema: Schema, spec: PartitionSpec, *, has_event_time: bo
     if changed:
         return f"has column {changed[0].name} with type {changed[0].field_type}, unlike loads: change the type back"
     return None
-
-
-def _is_one_value_in_a_file(transform: Transform[Any, Any], column: str | None, time_column: str) -> bool:
-    """Return whether a file with rows of one day and one topic has a single value of a partition field."""
-    if isinstance(transform, VoidTransform):
-        return True
-    if isinstance(transform, (DayTransform, MonthTransform, YearTransform)):
-        return column == time_column
-    return column == "topic" and isinstance(transform, (IdentityTransform, TruncateTransform))
 
 
 def _takes(has: IcebergType, writes: IcebergType | None) -> bool:

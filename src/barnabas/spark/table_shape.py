@@ -43,7 +43,15 @@ from barnabas.formats.upsert_rules import POSITION, UpsertRules
 from barnabas.formats.value_format import RAW
 from barnabas.serialization.registry_settings import RegistryTarget
 from barnabas.serialization.value_decoders import value_decoder
-from barnabas.spark.table_schema import EVENT_TIME, FIELDS_MAX, OWN_COLUMNS, WITHOUT_VALUE_FORM, renamed_fields
+from barnabas.spark.table_layout import TableLayout
+from barnabas.spark.table_schema import (
+    EVENT_TIME,
+    FIELDS_MAX,
+    KAFKA_TYPES,
+    OWN_COLUMNS,
+    WITHOUT_VALUE_FORM,
+    renamed_fields,
+)
 
 FORMAT = "barnabas.format"
 RENAMED_FIELDS = "barnabas.fields"
@@ -84,6 +92,8 @@ class TableShape:
     """True if the fields were inferred from a sample of the records, for a table that does not exist yet."""
     upsert: UpsertRules | None = None
     """The rules of a state table; None for a table with a row for each record."""
+    layout: TableLayout | None = None
+    """The partition fields and the sort order; None for the default layout."""
 
     @classmethod
     def of(cls, value_format: str, fields: Mapping[str, ColumnType] | None) -> TableShape:
@@ -131,8 +141,24 @@ class TableShape:
 
     @property
     def time_column(self) -> str:
-        """The column with the event time; the table is partitioned by its day."""
+        """The column with the event time; by default, the table is partitioned by its day."""
         return EVENT_TIME if self.has_event_time else "timestamp"
+
+    @property
+    def table_layout(self) -> TableLayout:
+        """The partition fields and the sort order of the table."""
+        if self.layout is not None:
+            return self.layout
+        # A state table has no partitions by default, because the event time of a key changes.
+        return TableLayout() if self.upsert is not None else TableLayout.by_day(self.time_column)
+
+    def column_types(self) -> dict[str, ColumnType]:
+        """Return the type of each column that may be part of a layout, also of Kafka's columns."""
+        own = KAFKA_TYPES if self.upsert is None else POSITION
+        types: dict[str, ColumnType] = {name: KAFKA_TYPES[name] for name in own if name in KAFKA_TYPES}
+        if self.has_event_time:
+            types[EVENT_TIME] = "timestamp"
+        return types | {self.columns[name]: stored_type(kind) for name, kind in (self.fields or {}).items()}
 
     def has_room_for(self, found: Fields, renames: Aliases) -> bool:
         """Return whether records with these fields can be written without a change of the shape.
@@ -176,7 +202,10 @@ class TableShape:
             del columns[old]
         event_time = self.event_time.renamed(renaming.aliases)
         ordered = {name: columns[name] for name in renaming.fields}
-        return replace(self, fields=renaming.fields, columns=ordered, event_time=event_time, aliases=renaming.aliases)
+        after = replace(self, fields=renaming.fields, columns=ordered, event_time=event_time, aliases=renaming.aliases)
+        if self.layout is None:
+            return after
+        return replace(after, layout=self.layout.renamed(self.columns_renamed_in(after)))
 
     def stored(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
         """Return decoded columns, one per field, with struct fields renamed to their names in the table."""
@@ -251,12 +280,13 @@ class TableShape:
         *,
         names: Iterable[str],
         widens_types: bool = True,
+        layout: TableLayout | None = None,
     ) -> TableShape:
         """Return the shape of an existing table.
 
         :param properties: The table properties.
         :param decoded: The column and its type of each field.
-        :param names: The names of all columns of the table.
+        :param names: The names of all columns of the table, and other names that no new column may have.
         """
         known = {column for column, _ in decoded.values()} | OWN_COLUMNS
         value_format = properties.get(FORMAT, RAW)
@@ -280,7 +310,8 @@ class TableShape:
             takes_new_fields=properties.get(NEW_FIELDS) != "value",
             aliases=aliases,
             widens_types=widens_types,
-            taken=tuple(name for name in names if name not in known),
+            taken=tuple(sorted({name for name in names if name not in known})),
+            layout=layout,
             upsert=UpsertRules.parse(properties[UPSERT]) if UPSERT in properties else None,
         )
 

@@ -19,8 +19,9 @@ from urllib.parse import urlparse
 
 from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
-from barnabas.spark.day_files import TARGET_BYTES, DataFile
+from barnabas.spark.data_files import TARGET_BYTES, DataFile
 from barnabas.spark.ledger import Ledger
+from barnabas.spark.table_layout import TableLayout
 from barnabas.spark.table_shape import TableShape
 
 if TYPE_CHECKING:
@@ -123,6 +124,13 @@ class StoredTable(Protocol):
         """Check that the files of loads fit the table. Other tools may have changed it.
 
         :raises WarehouseError: The files do not fit.
+        """
+
+    def check_layout(self, layout: TableLayout, shape: TableShape) -> TableLayout:
+        """Return the layout of a new table of the format.
+
+        :param shape: The shape of the new table, without the layout.
+        :raises ConfigurationError: Tables of the format cannot have this layout.
         """
 
     def shape(self, value_format: str = RAW) -> TableShape | None:

@@ -40,10 +40,17 @@ from pyiceberg.utils.config import Config
 from barnabas.formats.upsert_rules import POSITION
 from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
-from barnabas.spark.day_files import DataFile
+from barnabas.spark.data_files import DataFile
 from barnabas.spark.embedded_catalog import NAME, EmbeddedCatalog
 from barnabas.spark.errors import CommitUnknownError, LoadConflictError, WarehouseError
 from barnabas.spark.iceberg_files import add_files, bounds_of_file, files_of, manifests_of
+from barnabas.spark.iceberg_layout import (
+    layout_of_table,
+    obstacle_of_spec,
+    partition_fields_of,
+    sort_order_of,
+    spec_of,
+)
 from barnabas.spark.iceberg_reading import former_names
 from barnabas.spark.iceberg_snapshot_expiry import (
     BOUNDS,
@@ -55,6 +62,7 @@ from barnabas.spark.ledger import LEDGER, LEDGER_SEQUENCE, LOAD_ID, Ledger, ends
 from barnabas.spark.library_errors import library_errors, reason_of, warehouse_error
 from barnabas.spark.parquet_batches import rows_of_file
 from barnabas.spark.spark_catalogs import is_known_to_pyiceberg, properties_in_spark, settings_of
+from barnabas.spark.table_layout import TableLayout
 from barnabas.spark.table_names import parse_table_name
 from barnabas.spark.table_place import UNNAMED_CATALOG, TablePlace
 from barnabas.spark.table_schema import (
@@ -64,7 +72,6 @@ from barnabas.spark.table_schema import (
     WITHOUT_VALUE_FORM,
     decoded_columns,
     obstacle_to_loads,
-    partition_spec,
     table_schema,
 )
 from barnabas.spark.table_shape import EVENT_TIME_SOURCE, FORMAT, RENAMED_FIELDS, UPSERT, TableShape
@@ -277,10 +284,14 @@ class TableBase:
         """
         if self._table is None:
             return
-        has_event_time = EVENT_TIME_SOURCE in self._table.properties
-        obstacle = obstacle_to_loads(self._table.schema(), self._table.spec(), has_event_time=has_event_time)
+        schema = self._table.schema()
+        obstacle = obstacle_of_spec(schema, self._table.spec()) or obstacle_to_loads(schema)
         if obstacle is not None:
             raise WarehouseError(f"table {self.name} {obstacle}, or load into another table")
+
+    def check_layout(self, layout: TableLayout, shape: TableShape) -> TableLayout:  # Delta needs it
+        """Return the layout: an Iceberg table may have every layout."""
+        return layout
 
     def shape(self, value_format: str = RAW) -> TableShape | None:
         """Return the shape of the table's rows; None for a table that does not exist.
@@ -297,7 +308,17 @@ class TableBase:
                 None if renamed is None else json.loads(renamed),
                 has_event_time=EVENT_TIME_SOURCE in properties,
             )
-            return TableShape.parse(properties, columns, names=[column.name for column in self._table.schema().fields])
+            names = {column.name for column in self._table.schema().fields}
+            names |= partition_fields_of(self._table.metadata)
+            return TableShape.parse(properties, columns, names=names, layout=self._layout())
+
+    def _layout(self) -> TableLayout | None:
+        """Return the layout of the table's files; None if loads cannot write to the table."""
+        assert self._table is not None, "the table exists"
+        try:
+            return layout_of_table(self._table.metadata)
+        except LookupError:
+            return None
 
     @property
     def last_load(self) -> Mapping[str, str]:
@@ -452,7 +473,14 @@ class TableBase:
         """
 
         def change(transaction: Transaction) -> None:
-            add_files(transaction, [file.path for file in files], properties, [file.handle for file in replaced])
+            add_files(
+                transaction,
+                [file.path for file in files],
+                properties,
+                [file.partition for file in files],
+                is_sorted=bool(shape.table_layout.sort),
+                replaced=[file.handle for file in replaced],
+            )
 
         return self._commit(change, properties, shape)
 
@@ -531,11 +559,13 @@ class TableBase:
     def _create_transaction(self, shape: TableShape) -> Transaction:
         for levels in range(1, len(self._name)):
             self._catalog.create_namespace_if_not_exists(self._name[:levels])
+        schema = _schema_of(shape)
         return self._catalog.create_table_transaction(
             self._name,
-            _schema_of(shape),
+            schema,
             self._new_location,
-            partition_spec=partition_spec(has_event_time=shape.has_event_time, is_state=shape.upsert is not None),
+            partition_spec=spec_of(shape.table_layout, schema),
+            sort_order=sort_order_of(shape.table_layout, schema),
             properties={RETRIES: "0", **BOUNDS, **shape.properties()},
         )
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from barnabas.formats.json_fields import JsonRules
 from barnabas.serialization import value_decoders
 from barnabas.spark import load_plan, load_tasks, table_load
-from barnabas.spark.day_files import TARGET_BYTES, DataFile
+from barnabas.spark.data_files import TARGET_BYTES, DataFile
 from barnabas.spark.ledger import Ledger
 from barnabas.spark.load_plan import TopicState
 from barnabas.spark.load_types import LoadProgress, LoadSettings, TableLoad

@@ -94,17 +94,16 @@ def test_table_says_the_same_as_with_pyiceberg(tmp_path: Path, merges: str, monk
 
 
 def test_schema_is_looked_at_once_however_many_files_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked_at: list[str] = []
-    whole = iceberg_files.parquet_file_to_data_file
+    looked_at: list[list[str]] = []
+    check = iceberg_files._check_pyarrow_schema_compatible
 
-    def current_table(io: Any, metadata: Any, path: str) -> Any:
-        looked_at.append(path)
-        return whole(io, metadata, path)
+    def look(schema: Any, columns: pa.Schema, **options: Any) -> None:
+        looked_at.append(columns.names)
+        check(schema, columns, **options)
 
-    monkeypatch.setattr(iceberg_files, "parquet_file_to_data_file", current_table)
-    paths = write_files(tmp_path)
-    commit(table_in(tmp_path / "table"), add_files, paths)
-    assert looked_at == [paths[0], paths[2]]
+    monkeypatch.setattr(iceberg_files, "_check_pyarrow_schema_compatible", look)
+    commit(table_in(tmp_path / "table"), add_files, write_files(tmp_path))
+    assert looked_at == [["number", "text", "at"], ["number", "at"]]
 
 
 def test_file_with_another_column_is_refused_wherever_it_stands(tmp_path: Path) -> None:

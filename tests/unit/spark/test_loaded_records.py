@@ -24,7 +24,7 @@ from barnabas.model import Header
 from barnabas.records import BatchBuilder
 from barnabas.records.arrow import ArrowReader
 from barnabas.spark import load_tasks
-from barnabas.spark.day_files import DataFile
+from barnabas.spark.data_files import DataFile
 from barnabas.spark.ledger import Ledger, snapshot_properties
 from barnabas.spark.load_tasks import ReadSettings, TaskWritten, WriteSettings, write_ranges
 from barnabas.spark.offset_ranges import OffsetRange

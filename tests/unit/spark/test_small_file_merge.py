@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 
 import pytest
 
 from barnabas.spark import small_file_merge
-from barnabas.spark.day_files import DataFile
+from barnabas.spark.data_files import DataFile
 from barnabas.spark.errors import WarehouseError
 from barnabas.spark.load_tasks import TaskFailed
 from barnabas.spark.small_file_merge import FileGroup, MergeSettings, merge_files, small_file_groups
+from barnabas.spark.table_layout import TableLayout
 from tests.support.loads_without_spark import Lake
 
-ONE, OTHER = date(2015, 5, 17), date(2015, 5, 18)
+ONE, OTHER = 16_572, 16_573
 
 
-def files(count: int, day: date | None = ONE, size_bytes: int = 10) -> list[DataFile]:
-    return [DataFile(f"{day}-{number}", 1, day, size_bytes) for number in range(count)]
+def files(count: int, day: int | None = ONE, size_bytes: int = 10) -> list[DataFile]:
+    return [DataFile(f"{day}-{number}", 1, (day,), size_bytes) for number in range(count)]
 
 
 @pytest.fixture(params=["iceberg", "delta"])
@@ -90,7 +90,9 @@ def test_many_tasks_leave_one_file_a_day_with_all_rows(lake: Lake) -> None:
 
 
 def test_a_file_that_cannot_be_read_leaves_the_table_as_it_was(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    failed = merge_files(MergeSettings(str(lake.folder), {}, "timestamp", 100), FileGroup(0, tuple(files(2))), 0)
+    failed = merge_files(
+        MergeSettings(str(lake.folder), {}, TableLayout.by_day("timestamp"), 100), FileGroup(0, tuple(files(2))), 0
+    )
     assert isinstance(failed, TaskFailed)
     assert failed.message.startswith("cannot merge 2 files of 2015-05-17: ")
     lake.partitions = [[b"1"] for _ in range(20)]

@@ -21,10 +21,11 @@ from barnabas.model import Header
 from barnabas.records import BatchBuilder
 from barnabas.records.arrow import ArrowReader
 from barnabas.spark.columns import to_record_batches
-from barnabas.spark.day_files import DayFiles, create_file
+from barnabas.spark.data_files import PartitionedFiles, create_file
 from barnabas.spark.errors import CommitUnknownError, HistoryExpiredError, LoadConflictError, WarehouseError
 from barnabas.spark.ledger import Ledger, snapshot_properties
 from barnabas.spark.offset_ranges import OffsetRange
+from barnabas.spark.table_layout import TableLayout
 from barnabas.spark.table_names import parse_table_name, table_name_of_topic, tables_of_topics
 from barnabas.spark.table_place import TablePlace
 from barnabas.spark.table_schema import KAFKA_COLUMNS, kafka_arrow_columns
@@ -45,7 +46,9 @@ def add_records(
     builder = BatchBuilder()
     for number in range(count):
         builder.append(timestamps_ms[number] if timestamps_ms else number * DAY_MS, b"key", b"value", ID_HEADER)
-    files = DayFiles(f"{folder}/data/{load_id}/t-0", lambda path: create_file({}, path))
+    files = PartitionedFiles(
+        f"{folder}/data/{load_id}/t-0", lambda path: create_file({}, path), TableLayout.by_day("timestamp")
+    )
     reader = ArrowReader()
     reader.read(builder.build(), "t", 0)
     for batch in to_record_batches(reader.finish(), include_headers=True, include_raw_timestamp=True):

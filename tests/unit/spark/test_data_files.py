@@ -1,8 +1,7 @@
-"""Parquet files by event day: one a day for a task of usual size, rows in order, nothing left out."""
+"""Parquet files by partition: one a day for a task of usual size, rows in order, nothing left out."""
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
 from typing import IO
 
@@ -14,18 +13,18 @@ from hypothesis import strategies as st
 
 from barnabas.records import BatchBuilder
 from barnabas.records.arrow import ArrowReader
-from barnabas.spark import day_files
+from barnabas.spark import data_files
 from barnabas.spark.columns import TIMESTAMP_MS_MAX, TIMESTAMP_MS_MIN, split_timestamps, to_record_batches
-from barnabas.spark.day_files import (
-    EPOCH,
+from barnabas.spark.data_files import (
     SAMPLE_ROWS,
-    DayFiles,
+    PartitionedFiles,
     columns_with_bounds,
     columns_with_dictionaries,
-    split_by_day,
 )
+from barnabas.spark.table_layout import TableLayout
 
 DAY_MS = 86_400_000
+DAYS = TableLayout.by_day("timestamp")
 TEXTS = ("a", "b", "\ud7ff", "c")
 
 
@@ -44,7 +43,7 @@ def create(path: str) -> IO[bytes]:
 
 
 def write(folder: Path, timestamps_ms: list[int], buffered_bytes_max: int = 1 << 30) -> dict[str, pa.Table]:
-    files = DayFiles(f"{folder}/t-3", create, buffered_bytes_max=buffered_bytes_max)
+    files = PartitionedFiles(f"{folder}/t-3", create, DAYS, buffered_bytes_max=buffered_bytes_max)
     for batch in batches(timestamps_ms):
         files.add(batch)
     written = files.finish()
@@ -87,11 +86,11 @@ def test_every_timestamp_is_in_one_of_two_columns_and_on_its_day(timestamps_ms: 
     microseconds, raw_ms = timestamps.cast(pa.int64()).to_pylist(), raw.to_pylist()
     given_back = [time // 1000 if number is None else number for time, number in zip(microseconds, raw_ms, strict=True)]
     assert given_back == timestamps_ms
-    parts = list(split_by_day(pa.table({"timestamp": timestamps, "row": range(len(timestamps_ms))})))
-    for day, part in parts:
+    parts = list(DAYS.rows_by_partition(pa.table({"timestamp": timestamps, "row": range(len(timestamps_ms))})))
+    for (day,), part in parts:
         for row in part.column("row").to_pylist():
             time = microseconds[row]
-            assert day == (None if time is None else EPOCH + timedelta(days=time // (DAY_MS * 1000)))
+            assert day == (None if time is None else time // (DAY_MS * 1000))
     assert sorted(row for _, part in parts for row in part.column("row").to_pylist()) == list(range(len(timestamps_ms)))
 
 
@@ -120,17 +119,17 @@ def test_a_day_has_one_file_however_often_memory_is_full_until_that_has_its_size
         list(range(1, 40, 2)),
     ]
     (tmp_path / "small").mkdir()
-    files = DayFiles(f"{tmp_path}/small/t", create, buffered_bytes_max=1, target_bytes=1)
+    files = PartitionedFiles(f"{tmp_path}/small/t", create, DAYS, buffered_bytes_max=1, target_bytes=1)
     for batch in batches(times):
         files.add(batch)
     done = files.finish()
     assert len(done) == 20  # a batch has four records, of both days
     assert all(file.size_bytes == Path(file.path).stat().st_size for file in done)
-    assert {file.day for file in done} == {EPOCH, EPOCH + timedelta(days=1)}
+    assert {file.partition for file in done} == {(0,), (1,)}
 
 
 def test_files_of_many_days_are_not_all_open_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(day_files, "OPEN_FILES_MAX", 2)
+    monkeypatch.setattr(data_files, "OPEN_FILES_MAX", 2)
     tables = write(tmp_path, [day * DAY_MS for day in (0, 1, 2, 0, 0, 1, 2, 2)], buffered_bytes_max=1)
     offsets = [offset for table in tables.values() for offset in table.column("offset").to_pylist()]
     assert sorted(offsets) == list(range(8))
@@ -139,7 +138,7 @@ def test_files_of_many_days_are_not_all_open_at_once(tmp_path: Path, monkeypatch
 
 def test_a_text_that_has_no_bound_begins_a_new_file(tmp_path: Path) -> None:
     rows = [pa.record_batch({"timestamp": pa.array([0], pa.timestamp("us", "UTC")), "text": [text]}) for text in TEXTS]
-    files = DayFiles(f"{tmp_path}/t", create, buffered_bytes_max=1)
+    files = PartitionedFiles(f"{tmp_path}/t", create, DAYS, buffered_bytes_max=1)
     for batch in rows:
         files.add(batch)
     told = [pq.ParquetFile(file.path).metadata.row_group(0).column(1).is_stats_set for file in files.finish()]

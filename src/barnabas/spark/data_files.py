@@ -1,10 +1,9 @@
-"""Parquet files by event day, written by the tasks of a load.
+"""Parquet files of a load, written by its tasks: each file has the rows of one partition (table_layout.py).
 
-An event day is the UTC day of a record's event time, as in Iceberg's `day` transform. Records without an event time go
-to separate files after all days. A task buffers records up to a limit. It then appends the rows of each day to the file
-of the day, in the order of partitions and offsets. A file is closed when it reaches the target size, so a task writes
-few files per day. The driver creates the directory. If the directory is removed because the driver has died, writes
-fail.
+A task buffers records up to a limit. It then appends the rows of each partition to the file of the partition, in the
+order of partitions and offsets. A file is closed when it reaches the target size, so a task writes few files per
+partition. With a sort order, each file gets the rows of one buffer, because appended rows would not be in order. The
+driver creates the directory. If the directory is removed because the driver has died, writes fail.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import date, timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Literal, cast
@@ -22,13 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from barnabas.spark.table_layout import Partition, TableLayout
+
 BUFFERED_BYTES_MAX = 128 * 1024 * 1024
 TARGET_BYTES = 128 * 1024 * 1024
 OPEN_FILES_MAX = 100
-"""The maximum number of open files of a task, whose records may cover thousands of days. The file that was not written
-to for the longest time is closed first."""
-EPOCH = date(1970, 1, 1)
-NO_DAY = "no-day"
+"""The maximum number of open files of a task, whose records may cover thousands of partitions. The file that was not
+written to for the longest time is closed first."""
 RISING = frozenset({"offset", "timestamp"})
 SAMPLE_ROWS = 1_024
 """The rows in a sample. If all their values differ, the column probably has over 200,000 values, too many for a
@@ -38,23 +36,23 @@ LETTER_WITHOUT_NEXT = "\ud7ff"
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A Parquet file of a task, with rows of one event day. Readers do not see the file before the commit."""
+    """A Parquet file of a task, with rows of one partition. Readers do not see the file before the commit."""
 
     path: str
     records: int
-    day: date | None = None
+    partition: Partition = ()
     size_bytes: int = 0
 
 
 class _OpenFile:
-    """An open file of one day. More rows of that day may be appended."""
+    """An open file of one partition. More rows of that partition may be appended."""
 
     def __init__(
-        self, path: str, day: date | None, file: IO[bytes], first: pa.Table, bounded: Literal[True] | list[str]
+        self, path: str, partition: Partition, file: IO[bytes], first: pa.Table, bounded: Literal[True] | list[str]
     ) -> None:
         self.bounded = bounded
         self._path = path
-        self._day = day
+        self._partition = partition
         self._file = file
         self._records = 0
         self._writer = pq.ParquetWriter(
@@ -79,15 +77,17 @@ class _OpenFile:
         self._writer.close()
         size_bytes = self._file.tell()
         self._file.close()
-        return DataFile(self._path, self._records, self._day, size_bytes)
+        return DataFile(self._path, self._records, self._partition, size_bytes)
 
 
-class DayFiles:
-    """Buffers record batches and writes them by event day. Not thread-safe.
+class PartitionedFiles:
+    """Buffers record batches and writes them by partition. Not thread-safe.
 
     :param prefix: The prefix of the files' paths, unique to this attempt of the task.
     :param create: Opens a new file for writing.
-    :param time_column: The column with the event times.
+    :param layout: The partition fields and the sort order of the table.
+    :param partition: The partition of all rows; None derives the partitions from the rows.
+    :param partitions_max: The maximum number of partitions in one buffer; None for no limit.
     :param buffered_bytes_max: The size of the buffered batches at which they are written, in bytes.
     :param target_bytes: The approximate size of a file, in bytes.
     """
@@ -96,34 +96,44 @@ class DayFiles:
         self,
         prefix: str,
         create: Callable[[str], AbstractContextManager[IO[bytes]]],
+        layout: TableLayout,
         *,
-        time_column: str = "timestamp",
+        partition: Partition | None = None,
+        partitions_max: int | None = None,
         buffered_bytes_max: int = BUFFERED_BYTES_MAX,
         target_bytes: int = TARGET_BYTES,
     ) -> None:
         self._prefix = prefix
-        self._time_column = time_column
+        self._layout = layout
+        self._partition = partition
+        self._partitions_max = partitions_max
         self._create = create
         self._buffered_bytes_max = buffered_bytes_max
         self._target_bytes = target_bytes
         self._batches: list[pa.RecordBatch] = []
         self._buffered_bytes = 0
         self._files: list[DataFile] = []
-        self._open: dict[date | None, _OpenFile] = {}  # open files, ordered by their last write, most recent last
+        self._open: dict[Partition, _OpenFile] = {}  # open files, ordered by their last write, most recent last
         self._started = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Buffer a batch; write files if the buffer is full."""
+        """Buffer a batch; write files if the buffer is full.
+
+        :raises TooManyPartitionsError: The buffered rows have more partitions than allowed.
+        """
         self._batches.append(batch)
         self._buffered_bytes += batch.nbytes
         if self._buffered_bytes >= self._buffered_bytes_max:
             self._write()
 
     def finish(self) -> list[DataFile]:
-        """Write the buffered rows, close all files, and return them."""
+        """Write the buffered rows, close all files, and return them.
+
+        :raises TooManyPartitionsError: The buffered rows have more partitions than allowed.
+        """
         self._write()
-        for day in list(self._open):
-            self._end(day)
+        for partition in list(self._open):
+            self._end(partition)
         return self._files
 
     def _write(self) -> None:
@@ -131,33 +141,42 @@ class DayFiles:
             return
         table = pa.Table.from_batches(self._batches)
         wide = columns_beyond_ascii(table)
-        for day, rows in split_by_day(table, self._time_column):
-            file = self._file_for(day, rows, columns_with_bounds(rows, wide))
+        for partition, rows in self._by_partition(table):
+            file = self._file_for(partition, rows, columns_with_bounds(rows, wide))
             file.write(rows)
-            if file.size_bytes >= self._target_bytes:
-                self._end(day)
+            if self._layout.sort or file.size_bytes >= self._target_bytes:
+                self._end(partition)
         self._batches, self._buffered_bytes = [], 0
 
-    def _file_for(self, day: date | None, rows: pa.Table, bounded: Literal[True] | list[str]) -> _OpenFile:
-        """Return the open file of a day. If no open file can take these rows, open a new one.
+    def _by_partition(self, table: pa.Table) -> Iterator[tuple[Partition, pa.Table]]:
+        """Yield the rows of each partition, with the columns of the files."""
+        if self._partition is not None:
+            yield self._partition, self._layout.sorted(table)
+            return
+        omitted = [name for name in self._layout.only_in_partition if name in table.schema.names]
+        for partition, rows in self._layout.rows_by_partition(table, self._partitions_max):
+            yield partition, rows.drop_columns(omitted)
+
+    def _file_for(self, partition: Partition, rows: pa.Table, bounded: Literal[True] | list[str]) -> _OpenFile:
+        """Return the open file of a partition. If no open file can take these rows, open a new one.
 
         :param bounded: The columns of the rows that may have min/max statistics.
         """
-        file = self._open.pop(day, None)
+        file = self._open.pop(partition, None)
         if file is not None and not _is_within(file.bounded, bounded):
             self._files.append(file.close())
             file = None
         if file is None:
             if len(self._open) >= OPEN_FILES_MAX:
                 self._end(next(iter(self._open)))
-            path = f"{self._prefix}-{day or NO_DAY}-{self._started:05}.parquet"
+            path = f"{self._prefix}-{self._layout.label(partition)}-{self._started:05}.parquet"
             self._started += 1
-            file = _OpenFile(path, day, self._create(path).__enter__(), rows, bounded)
-        self._open[day] = file
+            file = _OpenFile(path, partition, self._create(path).__enter__(), rows, bounded)
+        self._open[partition] = file
         return file
 
-    def _end(self, day: date | None) -> None:
-        self._files.append(self._open.pop(day).close())
+    def _end(self, partition: Partition) -> None:
+        self._files.append(self._open.pop(partition).close())
 
 
 def columns_with_dictionaries(rows: pa.Table) -> list[str]:
@@ -195,27 +214,6 @@ def _differing(rows: pa.Table) -> set[str]:
     return {name for name in plain if pc.count_distinct(sample.column(name), mode="all").as_py() == sample.num_rows}
 
 
-def split_by_day(table: pa.Table, time_column: str = "timestamp") -> Iterator[tuple[date | None, pa.Table]]:
-    """Yield the rows of each event day, in ascending order of days. Rows without a time come last. The order of rows
-    within a day is kept.
-    """
-    # The cast to date rounds down, also for times before 1970.
-    days = table.column(time_column).combine_chunks().cast(pa.date32()).cast(pa.int32())
-    bounds = pc.min_max(days)
-    if not days.null_count and bounds["min"] == bounds["max"]:
-        # Most loads contain one day; no sort is necessary.
-        yield EPOCH + timedelta(days=bounds["min"].as_py()), table
-        return
-    order = pc.sort_indices(days)  # stable, nulls last
-    ordered_days = days.take(order)
-    ordered = table.take(order)
-    runs = pc.run_end_encode(ordered_days)
-    start = 0
-    for day, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-        yield None if day is None else EPOCH + timedelta(days=day), ordered.slice(start, end - start)
-        start = end
-
-
 def columns_beyond_ascii(table: pa.Table) -> list[str]:
     """Return the text columns with non-ASCII characters. For a slice, this checks the whole underlying buffer."""
     texts = (field.name for field in table.schema if pa.types.is_string(field.type))
@@ -231,6 +229,7 @@ def columns_with_bounds(rows: pa.Table, wide: Sequence[str] | None = None) -> Li
     :param wide: The result of `columns_beyond_ascii` for a table that contains the rows; None computes it.
     """
     wide = columns_beyond_ascii(rows) if wide is None else wide
+    wide = [name for name in wide if name in rows.schema.names]
     without = {name for name in wide if LETTER_WITHOUT_NEXT in (pc.max(rows.column(name)).as_py() or "")}
     if not without:
         return True
