@@ -56,6 +56,7 @@ CODES: list[tuple[BaseException, int]] = [
     (errors.SparkFailedError("no memory"), 1),
     (errors.UnknownTopicError("no such topic"), 1),
     (errors.EventTimeFieldError("no record has it"), 2),
+    (errors.TooManyPartitionsError("30,000 partitions"), 2),
     (errors.MissingPackageError("pip install"), 1),
     (ConfigurationError("no such format"), 2),
     (click.UsageError("no such option"), 2),
