@@ -119,7 +119,7 @@ class PartitionedFiles:
     def add(self, batch: pa.RecordBatch) -> None:
         """Buffer a batch; write files if the buffer is full.
 
-        :raises TooManyPartitionsError: The buffered rows have more partitions than allowed.
+        :raises PartitionLimitError: The buffered rows have more partitions than allowed.
         """
         self._batches.append(batch)
         self._buffered_bytes += batch.nbytes
@@ -129,7 +129,7 @@ class PartitionedFiles:
     def finish(self) -> list[DataFile]:
         """Write the buffered rows, close all files, and return them.
 
-        :raises TooManyPartitionsError: The buffered rows have more partitions than allowed.
+        :raises PartitionLimitError: The buffered rows have more partitions than allowed.
         """
         self._write()
         for partition in list(self._open):

@@ -27,10 +27,11 @@ from barnabas.spark.bad_records import BadRecordCollector, BadRecords
 from barnabas.spark.columns import to_record_batches
 from barnabas.spark.data_files import TARGET_BYTES, DataFile, PartitionedFiles, create_file
 from barnabas.spark.dead_letter_files import DeadLetterFiles, DeadLetterSettings
-from barnabas.spark.errors import DataLossError, TooManyPartitionsError, is_source_unavailable
+from barnabas.spark.errors import DataLossError, is_source_unavailable
 from barnabas.spark.load_audit_counts import LoadAuditCounter
 from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.range_reading import RangeConnections, read_range, settings_of_client
+from barnabas.spark.table_layout import PartitionLimitError
 from barnabas.spark.table_rows import TableRows, to_rows
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.unavailable_servers import is_without_answer
@@ -268,7 +269,7 @@ def _failed(wanted: OffsetRange, error: BarnabasError | OSError) -> TaskFailed:
         return TaskFailed("data loss", f"{wanted}: deleted from the log during the read: {error}")
     if isinstance(error, DataLossError):
         return TaskFailed("data loss", str(error))
-    if isinstance(error, TooManyPartitionsError):
+    if isinstance(error, PartitionLimitError):
         return TaskFailed("partitions", str(error))
     if isinstance(error, OSError) and not isinstance(error, BarnabasError):
         kind: FailureKind = "storage unavailable" if is_without_answer(error) else "storage"

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from barnabas.errors import ConfigurationError
 from barnabas.formats.column_types import ColumnType
 from barnabas.formats.field_aliases import Path
-from barnabas.spark.errors import TooManyPartitionsError
 from barnabas.spark.layout_syntax import Term
 from barnabas.spark.partition_transforms import TIME_KINDS, PartitionValue, Transform
 
@@ -26,6 +25,10 @@ Partition = tuple[PartitionValue, ...]
 LABEL_LETTERS_MAX = 40
 _NOT_IN_FILE_NAMES = re.compile("[^A-Za-z0-9_-]")
 _FLOATS = frozenset({"float", "double"})
+
+
+class PartitionLimitError(ConfigurationError):
+    """Rows have more partitions than allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +117,11 @@ class TableLayout:
         keep their order where they are equal in it.
 
         :param partitions_max: The maximum number of partitions; None for no limit.
-        :raises TooManyPartitionsError: The rows have more partitions.
+        :raises PartitionLimitError: The rows have more partitions.
         """
         codes, partitions = _groups(self.partition, rows)
         if partitions_max is not None and len(partitions) > partitions_max:
-            raise TooManyPartitionsError(
+            raise PartitionLimitError(
                 f"{rows.num_rows:,} records have {len(partitions):,} partitions of {self}, more than "
                 f"{partitions_max:,}: choose larger partitions with partition_by (--partition-by)"
             )

@@ -28,11 +28,10 @@ from pyiceberg.types import (
 )
 
 from barnabas.errors import ConfigurationError
-from barnabas.spark.errors import TooManyPartitionsError
 from barnabas.spark.iceberg_layout import transform_of
 from barnabas.spark.layout_syntax import parse_partition, parse_sort
 from barnabas.spark.partition_transforms import Transform
-from barnabas.spark.table_layout import PartitionField, TableLayout, layout_of_terms
+from barnabas.spark.table_layout import PartitionField, PartitionLimitError, TableLayout, layout_of_terms
 
 TIMES_US = st.integers(-62_104_060_800_000_000, 253_370_764_800_000_000)  # years 2 to 9998
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -169,7 +168,7 @@ def test_more_partitions_than_allowed_are_refused_before_anything_is_written() -
     rows = pa.table({"id": range(100)})
     own = layout((Transform("identity"), "id"))
     assert len(list(own.rows_by_partition(rows, 100))) == 100
-    with pytest.raises(TooManyPartitionsError, match="100 records have 100 partitions of id, more than 99"):
+    with pytest.raises(PartitionLimitError, match="100 records have 100 partitions of id, more than 99"):
         next(own.rows_by_partition(rows, 99))
 
 
