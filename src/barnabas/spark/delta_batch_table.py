@@ -14,7 +14,6 @@ from urllib.parse import quote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
-from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, Transaction, create_table_with_add_actions
 
 from barnabas.clock import SYSTEM_CLOCK
@@ -22,7 +21,7 @@ from barnabas.spark.batch_table import EPOCH_ID, QUERY_ID, BatchFile, check_fiel
 from barnabas.spark.delta_schema import obstacle_to_rows
 from barnabas.spark.delta_storage_options import storage_options
 from barnabas.spark.delta_warehouse import DeltaBase, DeltaWarehouse, path_of
-from barnabas.spark.errors import LoadConflictError, WarehouseError
+from barnabas.spark.errors import WarehouseError
 from barnabas.spark.ledger import LOAD_ID
 from barnabas.spark.library_errors import library_errors
 
@@ -99,13 +98,9 @@ class DeltaBatchTable(DeltaBase):
         if not new:
             return
         committing = CommitProperties(custom_metadata={COLUMNS_OF: load_id}, max_commit_retries=0)
-        with library_errors(f"table {self.name}: cannot add {', '.join(field.name for field in new)}"):
-            try:
-                table.alter.add_columns(list(Schema.from_arrow(pa.schema(new)).fields), commit_properties=committing)
-            except CommitFailedError as error:
-                raise LoadConflictError(
-                    f"table {self.name}: another writer changed the table meanwhile; run this again"
-                ) from error
+        failing = library_errors(f"table {self.name}: cannot add {', '.join(field.name for field in new)}")
+        with failing, self._no_other_writer():
+            table.alter.add_columns(list(Schema.from_arrow(pa.schema(new)).fields), commit_properties=committing)
 
     def _append_to(self, table: DeltaTable, adds: list[AddAction], committing: CommitProperties) -> int:
         version = int(table.version()) + 1

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from barnabas.formats.column_types import ColumnType, decimal_parts, stored_type
+from barnabas.formats.upsert_rules import POSITION
 from barnabas.formats.value_format import RAW
 from barnabas.spark.delta_layout import PARTITION_BY, layout_of_delta, stored_layout, time_columns
 from barnabas.spark.ledger import Ledger
@@ -45,12 +46,11 @@ def delta_schema(shape: TableShape, topics: Mapping[str, str], before: str | Non
     :param topics: The ids of the topics loaded into the table, by name.
     :param before: The current schema; columns that other tools have added are kept. None for a new table.
     """
-    fields = [
-        _field(name, _headers_type() if name == "headers" else _type(KAFKA_TYPES[name])) for name in KAFKA_COLUMNS
-    ]
+    own_columns = KAFKA_COLUMNS if shape.upsert is None else POSITION
+    fields = [_field(name, _headers_type() if name == "headers" else _type(KAFKA_TYPES[name])) for name in own_columns]
     layout = shape.table_layout
     fields[0]["metadata"] = {**shape.properties(), TOPICS: json.dumps(topics, sort_keys=True)}
-    if shape.layout is not None and layout != TableLayout.by_day(shape.time_column):
+    if shape.upsert is None and shape.layout is not None and layout != TableLayout.by_day(shape.time_column):
         fields[0]["metadata"][PARTITION_BY] = stored_layout(layout)
     if shape.has_event_time:
         fields.append(_field(EVENT_TIME, "timestamp"))

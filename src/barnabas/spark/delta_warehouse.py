@@ -21,10 +21,9 @@ and by number (delta_log_cleanup.py). The application transactions remain, becau
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -38,7 +37,8 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, Transaction, create_table_with_add_actions
 
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.errors import BarnabasError, ConfigurationError
+from barnabas.errors import BarnabasError
+from barnabas.formats.upsert_rules import POSITION
 from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
 from barnabas.spark.data_files import TARGET_BYTES, DataFile
@@ -61,23 +61,26 @@ from barnabas.spark.delta_schema import (
     shape_of_schema,
     topics_of,
 )
+from barnabas.spark.delta_state_files import remove_actions, statistics_of, stored_files
 from barnabas.spark.delta_storage_options import storage_options
 from barnabas.spark.errors import CommitUnknownError, LoadConflictError, WarehouseError
 from barnabas.spark.ledger import LEDGER, LOAD_ID, RECORDS, Ledger, LoadedTopic, ends_of_rows, unknown_position_error
 from barnabas.spark.library_errors import library_errors, reason_of, warehouse_error
+from barnabas.spark.parquet_batches import rows_of_file
 from barnabas.spark.table_layout import TableLayout
 from barnabas.spark.table_names import parse_table_name
 from barnabas.spark.table_place import TablePlace
 from barnabas.spark.table_schema import KAFKA_COLUMNS
-from barnabas.spark.table_shape import FORMAT, TableShape
+from barnabas.spark.table_shape import FORMAT, UPSERT, TableShape
 from barnabas.spark.table_store import Contents, Location, StoredFile
 
 log = logging.getLogger(__name__)
 
-NO_STATE_TABLES = "upsert (--upsert) needs Iceberg tables (--table-format iceberg)"
 NOT_READ = frozenset({"deletionVectors", "columnMapping"})
 """Table features that other tools may enable, and that make the table's rows differ from the rows of its data files."""
 _TIMES_WITHOUT_ZONE = "timestampNtz"
+TOPIC = "topic"
+"""The column whose metadata has the shape of the table and the loaded topics."""
 _ROWS = "barnabas/rows"
 """The application id of the transaction with the row count. (An application id of a partition has two slashes.)"""
 
@@ -148,9 +151,13 @@ def path_of(location: Location) -> str:
 
 def _check(table: DeltaTable, name: str) -> None:
     """Check that a table has the columns of loaded tables."""
-    lacking = set(KAFKA_COLUMNS) - set(column_names_of(table.schema().to_json()))
-    if lacking:
-        why = f"it lacks {', '.join(sorted(lacking))}"
+    schema = str(table.schema().to_json())
+    is_state = UPSERT in remembered(schema)
+    lacking = set(POSITION if is_state else KAFKA_COLUMNS) - set(column_names_of(schema))
+    is_partitioned = is_state and table.metadata().partition_columns
+    if lacking or is_partitioned:
+        lacks = f"it lacks {', '.join(sorted(lacking))}"
+        why = lacks if lacking else "it is partitioned, and tables of loads with upsert are not"
         raise WarehouseError(f"table {name} is not a table of topics: {why}; use another table")
 
 
@@ -345,15 +352,21 @@ class DeltaBase:
         """Return the files of a state table; an empty list for a table that does not exist.
 
         :param columns: The columns whose bounds the caller needs.
+        :raises WarehouseError: The list of files cannot be read.
         """
-        raise ConfigurationError(NO_STATE_TABLES)
+        if self._table is None:
+            return []
+        with self._reading("its list of files cannot be read"):
+            return stored_files(self._table, self._location.uri, columns)
 
     def rows_of_file(self, file: StoredFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file in their order.
 
         :param schema: The columns to read. Columns that the file lacks are null.
+        :raises WarehouseError: The file cannot be read.
         """
-        raise ConfigurationError(NO_STATE_TABLES)
+        with self._reading("its rows cannot be read"):
+            yield from rows_of_file(file.path, schema, self._location.properties, {})
 
     def commit(
         self,
@@ -370,7 +383,7 @@ class DeltaBase:
         :raises WarehouseError: The commit failed, and the table is unchanged.
         """
         with library_errors(f"table {self.name}: cannot commit, the table is unchanged"):
-            write = self._prepared(files, properties, shape)
+            write = self._prepared(files, properties, shape, replaced)
         version = self._written(write, properties[LOAD_ID])
         self._delete_old_versions(version, LEDGER)
         return version
@@ -388,20 +401,29 @@ class DeltaBase:
         except Exception as error:  # noqa: BLE001  # after any error, the table's log shows the result of the commit
             return self._find_out(load_id, error)
 
-    def _prepared(self, files: Sequence[DataFile], properties: dict[str, str], shape: TableShape) -> Callable[[], int]:
+    def _prepared(
+        self,
+        files: Sequence[DataFile],
+        properties: dict[str, str],
+        shape: TableShape,
+        replaced: Collection[StoredFile] = (),
+    ) -> Callable[[], int]:
         """Return a function that writes the version of a commit and returns its number."""
         ledger = Ledger.parse(properties[LEDGER])
         before = "" if self._table is None else self._schema
         topics = remembered_topics(before) if before else {}
         wanted = delta_schema(shape, {**topics, **topics_of(ledger)}, before or None)
         layout, dates = shape.table_layout, {name for name, kind in shape.column_types().items() if kind == "date"}
-        adds = [self._add(file, partition_values(layout, file.partition, dates)) for file in files]
-        rows = sum(file.records for file in files) + self._rows()
+        adds = [self._add(file, partition_values(layout, file.partition, dates), shape.key_columns) for file in files]
+        rows = sum(file.records for file in files) + self._rows() - sum(file.records for file in replaced)
         committing = CommitProperties(
             custom_metadata=dict(properties), max_commit_retries=0, app_transactions=self._progress(ledger, rows)
         )
         if self._table is None:
             return partial(self._create, wanted, adds, committing, layout)
+        if shape.upsert is not None:
+            actions = [*adds, *remove_actions(replaced, SYSTEM_CLOCK.time_ms())]
+            return partial(self._replace, self._table, wanted, actions, committing)
         is_same = same_schema(before, wanted)
         return partial(self._append, self._table, wanted, adds, committing, layout, is_same=is_same)
 
@@ -475,14 +497,43 @@ class DeltaBase:
         )
         return version
 
-    def _add(self, file: DataFile, partition: Mapping[str, str | None]) -> AddAction:
+    def _replace(self, table: DeltaTable, schema: str, actions: list[Any], committing: CommitProperties) -> int:
+        """Add and remove files in one version.
+
+        delta-rs cannot change the schema in a version that removes chosen files, so new columns get versions before.
+        After a kill between the versions, the new columns are null in all rows.
+        """
+        allow_times_without_zone(table, Schema.from_json(schema), self.name)
+        before = {field.name: field for field in table.schema().fields}
+        after = {field.name: field for field in Schema.from_json(schema).fields}
+        columns = CommitProperties(max_commit_retries=0)
+        with self._no_other_writer():
+            new = [field for name, field in after.items() if field != before.get(name) and name != TOPIC]
+            if new:
+                table.alter.add_columns(new, commit_properties=columns)
+            if after[TOPIC] != before[TOPIC]:
+                table.alter.set_column_metadata(TOPIC, after[TOPIC].metadata, commit_properties=columns)
+        version = int(table.version()) + 1
+        table.create_write_transaction(actions, "append", table.schema(), [], commit_properties=committing)
+        return version
+
+    @contextmanager
+    def _no_other_writer(self) -> Iterator[None]:
+        try:
+            yield
+        except CommitFailedError as error:
+            raise LoadConflictError(
+                f"table {self.name}: another writer changed the table meanwhile; run this again"
+            ) from error
+
+    def _add(self, file: DataFile, partition: Mapping[str, str | None], bounded: Collection[str]) -> AddAction:
         return AddAction(
             path=quote(file.path.removeprefix(f"{self._location.uri}/"), safe="/=-_.~"),
             size=file.size_bytes,
             partition_values=dict(partition),
             modification_time=SYSTEM_CLOCK.time_ms(),
             data_change=True,
-            stats=json.dumps({"numRecords": file.records}),
+            stats=statistics_of(file.path, file.records, bounded, self._location.properties),
         )
 
     def _progress(self, ledger: Ledger, rows: int) -> list[Transaction]:

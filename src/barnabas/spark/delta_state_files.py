@@ -1,0 +1,92 @@
+"""The files of a state table in Delta: their list with bounds, and the actions that add and remove them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import deltalake.transaction
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from barnabas.errors import ConfigurationError
+from barnabas.spark.object_files import file_system_of
+from barnabas.spark.table_store import StoredFile
+
+_BOUND_TEXT_MAX = 64
+"""The maximum length of a text that is a bound of a file."""
+
+
+def stored_files(table: DeltaTable, table_uri: str, columns: Collection[str]) -> list[StoredFile]:
+    """Return the files of a table.
+
+    :param columns: The columns whose bounds the caller needs.
+    """
+    return [
+        StoredFile(
+            f"{table_uri}/{row['path']}",
+            row["num_records"] or 0,
+            row["size_bytes"],
+            {
+                name: (row[f"min.{name}"], row[f"max.{name}"])
+                for name in columns
+                if row.get(f"min.{name}") is not None and row.get(f"max.{name}") is not None
+            },
+            row["path"],
+        )
+        for row in pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    ]
+
+
+def remove_actions(files: Iterable[StoredFile], now_ms: int) -> list[Any]:
+    """Return the actions that remove files from a table.
+
+    :raises ConfigurationError: The installed deltalake cannot commit these actions.
+    """
+    removed = list(files)
+    action = getattr(deltalake.transaction, "RemoveAction", None)
+    if removed and action is None:
+        raise ConfigurationError(
+            "upsert (--upsert) into Delta tables needs deltalake 1.6.6 or newer: upgrade deltalake"
+        )
+    assert action is not None or not removed
+    return [action(file.handle, True, now_ms, file.size_bytes, {}) for file in removed]  # type: ignore[misc]
+
+
+def statistics_of(path: str, records: int, columns: Collection[str], properties: Mapping[str, str]) -> str:
+    """Return a file's statistics for Delta's log: the row count, and the bounds of columns from the file's footer.
+
+    A column has no bounds if its values are no whole numbers or short texts.
+    """
+    if not columns:
+        return json.dumps({"numRecords": records})
+    lower: dict[str, int | str] = {}
+    upper: dict[str, int | str] = {}
+    nulls: dict[str, int] = {}
+    system, inner = file_system_of(properties, path)
+    with pq.ParquetFile(inner, filesystem=system) as file:
+        metadata, schema = file.metadata, file.schema_arrow
+    for name in columns:
+        bounds = _bounds(metadata, schema, name)
+        if bounds is not None:
+            lower[name], upper[name], nulls[name] = bounds
+    return json.dumps(
+        {"numRecords": records, "minValues": lower, "maxValues": upper, "nullCount": nulls}, ensure_ascii=False
+    )
+
+
+def _bounds(metadata: pq.FileMetaData, schema: pa.Schema, name: str) -> tuple[int | str, int | str, int] | None:
+    kind = schema.field(name).type
+    if not (pa.types.is_integer(kind) or pa.types.is_string(kind)):
+        return None
+    paths = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+    index = paths.index(name)
+    found = [metadata.row_group(group).column(index).statistics for group in range(metadata.num_row_groups)]
+    if not found or any(each is None or not each.has_min_max or not each.has_null_count for each in found):
+        return None
+    least, greatest = min(each.min for each in found), max(each.max for each in found)
+    if isinstance(least, str) and max(len(least), len(greatest)) > _BOUND_TEXT_MAX:
+        return None
+    return least, greatest, sum(each.null_count for each in found)
