@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from barnabas.model import OffsetAndTimestamp, TopicPartition
 from barnabas.records import BatchBuilder
 from barnabas.records.arrow import ArrowReader
 from barnabas.records.header import stamp
@@ -26,6 +27,8 @@ from barnabas.spark.table_store import TableStore
 from barnabas.spark.tables import scan_table
 
 MARKER = b"the end of a transaction"
+FIRST_MS = 1_400_000_000_000
+"""The timestamp of the record at offset 0."""
 Rows = list[tuple[int, Any]]
 
 
@@ -35,6 +38,30 @@ class NoAdmin:
 
     def __exit__(self, *_error: object) -> None:
         return None
+
+
+class Timestamps:
+    """An admin client that knows the timestamps of the records of a lake."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+
+    def __enter__(self) -> Timestamps:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        return None
+
+    def offsets_for_times(
+        self, times: Mapping[tuple[str, int], int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
+        for (topic, partition), time_ms in times.items():
+            offset = max(0, -(-(time_ms - FIRST_MS) // self._lake.ms_between))
+            is_there = offset < len(self._lake.partitions[partition])
+            at_ms = FIRST_MS + offset * self._lake.ms_between
+            found[TopicPartition(topic, partition)] = OffsetAndTimestamp(offset, at_ms) if is_there else None
+        return found
 
 
 class Here:
@@ -75,7 +102,7 @@ class Lake:
         def run_tasks(_spark: object, items: Any, work: Any, **options: Any) -> Any:
             return run_here(items, work, **options)
 
-        monkeypatch.setattr(table_load, "open_admin", lambda *_arguments: NoAdmin())
+        monkeypatch.setattr(table_load, "open_admin", lambda *_arguments: Timestamps(self))
         monkeypatch.setattr(table_load, "_describe", self.describe)
         monkeypatch.setattr(table_load, "run_tasks", run_tasks)
         monkeypatch.setattr(table_load, "parallelism", lambda _spark: 2)
@@ -95,7 +122,7 @@ class Lake:
             if value == MARKER:
                 continue
             builder, reader = BatchBuilder(), ArrowReader()
-            builder.append(1_400_000_000_000 + offset * self.ms_between, b"key", value, [("id", b"1")])
+            builder.append(FIRST_MS + offset * self.ms_between, b"key", value, [("id", b"1")])
             built = bytearray(builder.build())
             stamp(built, 0, offset, 0)
             reader.read(built, "t", wanted.partition)
@@ -126,14 +153,16 @@ class Lake:
         sessions: Any = Here() if records_per_task is None else lambda: None
         return TableLoader(sessions, self.open(), table, settings, on_progress).run(["t"])
 
-    def load_killed_before(self, owner: type, method: str, table: str = "t", bad: str | None = "bad") -> None:
+    def load_killed_before(
+        self, owner: type, method: str, table: str = "t", bad: str | None = "bad", **more: Any
+    ) -> None:
         """Load what is new, and end where a method would begin, as a process does that is killed there."""
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(owner, method, _end)
             for given_up in ("discard", "release"):
                 patched.setattr(LoadFolder, given_up, lambda folder: folder.lock.close())
             with pytest.raises(SystemExit):
-                self.load(table, bad)
+                self.load(table, bad, **more)
 
     def rows(self, table: str = "bad", column: str = "reason") -> Rows:
         if not self.open().current_table(table).exists:

@@ -33,7 +33,7 @@ from barnabas.cli.options import (
 from barnabas.cli.signals import end_on_sigterm
 from barnabas.cli.table_output import Row, show_json, show_table
 from barnabas.cli.terminal_text import with_noun
-from barnabas.cli.times import show_time_ms
+from barnabas.cli.times import parse_time_ms, show_time_ms
 from barnabas.cli.warehouse_options import place_options
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.exit_codes import EXIT_FAILED
@@ -41,6 +41,7 @@ from barnabas.model import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.formats.column_types import ColumnType
+    from barnabas.spark.load_bounds import Bound
     from barnabas.spark.load_types import LoadProgress, LoadResult, ProgressCallback, TableLoad
     from barnabas.spark.table_place import TablePlace
     from barnabas.spark.table_store import Maintained
@@ -74,6 +75,21 @@ def _offsets(_context: click.Context, _option: click.Parameter, given: str | Non
     from barnabas.spark.options import parse_offsets
 
     return parse_offsets("--starting-offsets", given)
+
+
+def _bound(_context: click.Context, option: click.Parameter, given: str | None) -> Bound | None:
+    """Return the offsets (JSON) or the time in ms of `--until`, `--from` or `--to`."""
+    if given is None:
+        return None
+    name = option.opts[-1]
+    if given.lstrip().startswith("{"):
+        from barnabas.spark.options import parse_offsets
+
+        return parse_offsets(name, given)
+    try:
+        return parse_time_ms(given)
+    except ValueError as error:
+        raise click.UsageError(f'{name}: {error}, or offsets: \'{{"clicks": {{"0": 23}}}}\'') from None
 
 
 def _interval(_context: click.Context, _option: click.Parameter, given: str | None) -> float | None:
@@ -195,6 +211,26 @@ def _until(_context: click.Context, _option: click.Parameter, given: str | None)
     show_default=True,
     help="Fail if records were deleted from the log after the last load.",
 )
+@click.option(
+    "--run-id",
+    metavar="ID",
+    help="Id of this run. If a load with this id has committed, report its result and load nothing.",
+)
+@click.option(
+    "--until",
+    metavar="TIME|OFFSETS",
+    callback=_bound,
+    help="Load only records before this time or these offsets "
+    """('{"clicks": {"0": 23}}').  [default: the end of the log]""",
+)
+@click.option(
+    "--from",
+    "backfill_from",
+    metavar="TIME|OFFSETS",
+    callback=_bound,
+    help="With --to: load this range of the log once, and continue later loads where they were.",
+)
+@click.option("--to", "backfill_to", metavar="TIME|OFFSETS", callback=_bound, help="The end of the range of --from.")
 @click.option("--fail-when-empty", is_flag=True, help="Exit with code 3 if no topic has new records.")
 @click.option("--master", metavar="URL", default="local[*]", show_default=True, help="Spark master.")
 @click.option(
@@ -261,13 +297,12 @@ def load(
     """
     if within is not None and until_ms is None:
         raise click.UsageError("--within requires --until-complete TIME")
-    if http is not None and (every is None or until_ms is not None):
-        raise click.UsageError("--http requires a repeated load: --every INTERVAL")
     maintain_every_s = _maintain_every_s(
         maintain_every, is_off=no_maintain, is_repeated=every is not None and until_ms is None
     )
-    if fail_when_empty and (every is not None or until_ms is not None):
-        raise click.UsageError("--fail-when-empty is for a single load, without --every and --until-complete")
+    single = {"--fail-when-empty": fail_when_empty or None, "--run-id": asked["run_id"], "--until": asked["until"]}
+    single |= {"--from": asked["backfill_from"], "--to": asked["backfill_to"]}
+    _check_repetition(every, until_ms, {"--http": http}, single)
     target_file_bytes = None if target_file_mb is None else target_file_mb * 1024 * 1024
     asked |= {"bootstrap": connection.bootstrap, "client_options": connection.properties}
     asked |= {"target_file_bytes": target_file_bytes, **place.as_arguments()}
@@ -317,6 +352,24 @@ def _maintain_every_s(given_s: float | None, *, is_off: bool, is_repeated: bool)
     if given_s is not None and is_off:
         raise click.UsageError("--no-maintain contradicts --maintain-every: give one of them")
     return math.inf if is_off else MAINTAIN_EVERY_S if given_s is None else given_s
+
+
+def _check_repetition(
+    every: float | None, until_ms: int | None, repeated: Mapping[str, object], single: Mapping[str, object]
+) -> None:
+    """Check the options that need `--every`, and those that a repeated load cannot have.
+
+    :param repeated: the values of the options that need `--every`; None for an option that is not given.
+    :param single: the values of the options of a single load.
+    """
+    if every is None or until_ms is not None:
+        for option, value in repeated.items():
+            if value is not None:
+                raise click.UsageError(f"{option} requires a repeated load: --every INTERVAL")
+    if every is not None or until_ms is not None:
+        for option, value in single.items():
+            if value is not None:
+                raise click.UsageError(f"{option} is for a single load, without --every and --until-complete")
 
 
 def _tracer_provider() -> object | None:
@@ -445,6 +498,8 @@ def _show(result: LoadResult, failures: Mapping[str, Exception], *, with_table: 
         if nothing_new(result.tables) and not failures:
             click.echo("there were no new records", err=True)
     for table in result.tables:
+        if table.is_repeated:
+            click.echo(f"{table.table}: an earlier load with this run id has loaded these records", err=True)
         for gap in table.missing:
             was_lost = f"{gap} ({with_noun(gap.count, 'offset')}), deleted before they were loaded"
             click.echo(f"{table.table}: missing: {was_lost}", err=True)

@@ -37,8 +37,8 @@ PRECEDENCE = (EXIT_FAILED, EXIT_WRONG_SETTINGS, EXIT_TOO_MANY_BAD_RECORDS, EXIT_
 """The exit codes of failed tables: the first one that a table has is the exit code of the command."""
 RETRYABLE = frozenset({EXIT_UNREACHABLE, EXIT_CONFLICT})
 
-LOADED, EMPTY, FAILED = "loaded", "empty", "failed"
-"""The outcomes of a table: a commit, no new records, a failure."""
+LOADED, EMPTY, REPEATED, FAILED = "loaded", "empty", "repeated", "failed"
+"""The outcomes of a table: a commit, no new records, an earlier commit with the same run id, a failure."""
 
 
 class CommandFailedError(click.ClickException):
@@ -215,7 +215,7 @@ def _error_as_json(error: BaseException) -> dict[str, object]:
 def _table_as_json(table: TableLoad) -> dict[str, object]:
     return {
         "table": table.table,
-        "outcome": EMPTY if table.snapshot_id is None else LOADED,
+        "outcome": REPEATED if table.is_repeated else EMPTY if table.snapshot_id is None else LOADED,
         "records": table.records,
         "files": table.files,
         "partitions": table.partitions,

@@ -67,6 +67,7 @@ from barnabas.spark.errors import CommitUnknownError, LoadConflictError, Warehou
 from barnabas.spark.ledger import LEDGER, LOAD_ID, RECORDS, Ledger, LoadedTopic, ends_of_rows, unknown_position_error
 from barnabas.spark.library_errors import library_errors, reason_of, warehouse_error
 from barnabas.spark.parquet_batches import rows_of_file
+from barnabas.spark.run_ids import RUN_ID, CommittedRun, slot_of
 from barnabas.spark.table_layout import TableLayout
 from barnabas.spark.table_names import parse_table_name
 from barnabas.spark.table_place import TablePlace
@@ -316,6 +317,22 @@ class DeltaBase:
             raise unknown_position_error(self.name, "old versions", rows)
         return recorded
 
+    def find_run(self, run_id: str) -> CommittedRun | None:
+        """Return the commit of a load with this run id; None if the table has or remembers none."""
+        table = self._table
+        if table is None:
+            return None
+        with self._reading("its old versions cannot be read"):
+            for entry in _whole_line(table):
+                if entry.get(RUN_ID) == run_id:
+                    return CommittedRun(int(entry["version"]), entry)
+            slot, number = slot_of(run_id)
+            # A RESTORE does not undo transactions, so they prove nothing after one.
+            if table.transaction_version(slot) != number or _was_restored(table):
+                return None
+            version, records = (table.transaction_version(f"{slot}:{name}") or 0 for name in ("version", "records"))
+            return CommittedRun(version, {RECORDS: str(records)})
+
     def next_offsets_of_rows(self) -> dict[TopicPartition, int]:
         """Return the offset after the last row of each partition. This reads three columns of the whole table."""
         if self._table is None:
@@ -409,15 +426,19 @@ class DeltaBase:
         replaced: Collection[StoredFile] = (),
     ) -> Callable[[], int]:
         """Return a function that writes the version of a commit and returns its number."""
-        ledger = Ledger.parse(properties[LEDGER])
+        ledger = Ledger.parse(properties.get(LEDGER, "{}"))
         before = "" if self._table is None else self._schema
         topics = remembered_topics(before) if before else {}
         wanted = delta_schema(shape, {**topics, **topics_of(ledger)}, before or None)
         layout, dates = shape.table_layout, {name for name, kind in shape.column_types().items() if kind == "date"}
         adds = [self._add(file, partition_values(layout, file.partition, dates), shape.key_columns) for file in files]
-        rows = sum(file.records for file in files) + self._rows() - sum(file.records for file in replaced)
+        # Without a ledger, the row count stays wrong, as a sign that the transactions of partitions cannot be trusted.
+        added = sum(file.records for file in files) - sum(file.records for file in replaced)
+        rows = added + self._rows() if LEDGER in properties else None
         committing = CommitProperties(
-            custom_metadata=dict(properties), max_commit_retries=0, app_transactions=self._progress(ledger, rows)
+            custom_metadata=dict(properties),
+            max_commit_retries=0,
+            app_transactions=[*self._progress(ledger, rows), *self._run(properties)],
         )
         if self._table is None:
             return partial(self._create, wanted, adds, committing, layout)
@@ -536,17 +557,27 @@ class DeltaBase:
             stats=statistics_of(file.path, file.records, bounded, self._location.properties),
         )
 
-    def _progress(self, ledger: Ledger, rows: int) -> list[Transaction]:
+    def _run(self, properties: Mapping[str, str]) -> list[Transaction]:
+        """Return the transactions of a run (run_ids.py); none without a run id."""
+        if RUN_ID not in properties:
+            return []
+        slot, number = slot_of(properties[RUN_ID])
+        version = 0 if self._table is None else int(self._table.version()) + 1
+        values = {slot: number, f"{slot}:version": version, f"{slot}:records": int(properties[RECORDS])}
+        return [Transaction(name, value) for name, value in values.items()]
+
+    def _progress(self, ledger: Ledger, rows: int | None) -> list[Transaction]:
         """Return a transaction for each partition with a new next offset, and one for the row count.
 
-        :param rows: The number of rows after the commit.
+        :param rows: The number of rows after the commit; None makes no transaction for it.
         """
         versions = {
             _application(topic, partition): offset
             for topic, loaded in ledger.topics.items()
             for partition, offset in sorted(loaded.next_offsets.items())
         }
-        versions[_ROWS] = rows
+        if rows is not None:
+            versions[_ROWS] = rows
         return [
             Transaction(name, version)
             for name, version in versions.items()
@@ -627,6 +658,11 @@ def _line(table: DeltaTable) -> Iterator[Mapping[str, Any]]:
     if newest and LEDGER in newest[0]:
         yield newest[0]
         return
+    yield from _whole_line(table)
+
+
+def _whole_line(table: DeltaTable) -> Iterator[Mapping[str, Any]]:
+    """Yield the versions as `_line` does, also those before the last load."""
     skipped_to: int | None = None
     for entry in table.history():
         if skipped_to is not None and entry["version"] > skipped_to:

@@ -4,7 +4,9 @@ Each load adds one snapshot with these properties, in one commit:
 
     barnabas.load-id   the id of the load
     barnabas.added     {"clicks": [130, 12]}: the number of offsets added to each partition. They end at the ledger's
-                       offsets: here partition 0 got the offsets 120 to 249. Older releases wrote `barnabas.ranges`.
+                       offsets: here partition 0 got the offsets 120 to 249.
+    barnabas.ranges    {"clicks": {"0": [120, 250]}}: the same for a backfill, which leaves the ledger unchanged. Older
+                       releases wrote it for all loads.
     barnabas.records   the number of records added
     barnabas.missing   {"clicks": {"0": [100, 120]}}: offsets that the log had lost before the load read them, so the
                        table will never have them
@@ -37,6 +39,7 @@ from barnabas.spark.offset_ranges import OffsetRange
 
 LOAD_ID = "barnabas.load-id"
 ADDED = "barnabas.added"
+RANGES = "barnabas.ranges"
 RECORDS = "barnabas.records"
 MISSING = "barnabas.missing"
 BAD_RECORDS = "barnabas.bad-records"
@@ -105,6 +108,22 @@ def snapshot_properties(
         RECORDS: str(records),
         MISSING: _dump_ranges(missing),
         LEDGER: ledger.dump(),
+    }
+
+
+def backfill_properties(
+    load_id: str, ledger: Ledger | None, ranges: Iterable[OffsetRange], records: int, missing: Iterable[OffsetRange]
+) -> dict[str, str]:
+    """Return the snapshot properties of a backfill.
+
+    :param ledger: The ledger, which the backfill does not change; None if it has expired.
+    """
+    return {
+        LOAD_ID: load_id,
+        RANGES: _dump_ranges(ranges),
+        RECORDS: str(records),
+        MISSING: _dump_ranges(missing),
+        **({} if ledger is None else {LEDGER: ledger.dump()}),
     }
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
+from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ConfigurationError
 from barnabas.formats.column_types import ColumnType, check_type
 from barnabas.formats.decoding import KEEP_VALUES, KeepValues
@@ -23,8 +24,10 @@ from barnabas.serialization.value_decoders import value_decoder
 from barnabas.spark.bad_records import BadRecordLimit
 from barnabas.spark.errors import LoadsFailedError
 from barnabas.spark.layout_syntax import parse_partition, parse_sort
+from barnabas.spark.load_bounds import Bound, check_bounds
 from barnabas.spark.load_types import LoadResult, LoadSettings, ProgressCallback, TableLoad
 from barnabas.spark.range_reading import check_reachable
+from barnabas.spark.run_ids import check_run_id
 from barnabas.spark.session import LocalSessions, Sessions
 from barnabas.spark.spark_catalogs import place_of
 from barnabas.spark.table_formats import open_place
@@ -67,6 +70,10 @@ def load(
     target_file_bytes: int | None = None,
     starting_offsets: Mapping[TopicPartition, int] | None = None,
     fail_on_data_loss: bool = True,
+    run_id: str | None = None,
+    until: Bound | None = None,
+    backfill_from: Bound | None = None,
+    backfill_to: Bound | None = None,
     partitions_min: int | None = None,
     records_per_task_max: int = 1_000_000,
     client_options: Mapping[str, str] | None = None,
@@ -126,6 +133,12 @@ def load(
     :param starting_offsets: The first offset of each partition without a recorded offset; by default the log start
         offset. After a `HistoryExpiredError` it must name every partition of the topics.
     :param fail_on_data_loss: True raises `DataLossError` if the log lost records that no load has read.
+    :param run_id: An id for this run. A table that a load with this id has committed to gets nothing; the result is
+        that of the earlier load.
+    :param until: The end of the load: offsets of partitions, or a time in ms since 1970. None is the end of the log.
+    :param backfill_from: The start of a backfill, with `backfill_to`: offsets, or a time in ms. A backfill loads a
+        range once, and leaves the offsets at which loads continue unchanged.
+    :param backfill_to: The end of a backfill.
     :param partitions_min: The approximate number of tasks. None uses the number of tasks that Spark runs at a time.
     :param records_per_task_max: The maximum number of records per task.
     :param client_options: Client settings under Kafka's dotted names.
@@ -163,6 +176,9 @@ def load(
         keep_values=keep_values,
         partition_by=None if partition_by is None else parse_partition(partition_by),
         sort_by=None if sort_by is None else parse_sort(sort_by),
+        run_id=None if run_id is None else check_run_id(run_id),
+        until=until,
+        backfill=check_bounds(until, backfill_from, backfill_to, names, SYSTEM_CLOCK.time_ms()),
     )
     _check(settings, names)
     session = None if callable(spark) else spark
@@ -268,6 +284,10 @@ def _check(settings: LoadSettings, topics: Sequence[str]) -> None:
     for partition, offset in settings.starting_offsets.items():
         if offset < 0:
             raise ConfigurationError(f"starting_offsets: invalid offset {offset} of {partition}; use 0 or more")
+    if settings.backfill is not None and settings.starting_offsets:
+        raise ConfigurationError("a backfill has its own start, backfill_from (--from): omit starting_offsets")
+    if settings.backfill is not None and settings.audit:
+        raise ConfigurationError("a backfill is not reported to the audit: omit audit (--audit)")
     if settings.target_file_bytes is not None and settings.target_file_bytes < 1:
         raise ConfigurationError(f"target_file_bytes: invalid size {settings.target_file_bytes}; use 1 or more")
     if settings.dead_letter in topics:

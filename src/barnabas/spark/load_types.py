@@ -15,6 +15,7 @@ from barnabas.model import TopicPartition
 from barnabas.serialization.registry_settings import RegistryTarget
 from barnabas.spark.bad_records import BadRecordLimit, BadRecords
 from barnabas.spark.layout_syntax import Term
+from barnabas.spark.load_bounds import Backfill, Bound
 from barnabas.spark.offset_ranges import OffsetRange
 
 Step = Literal["planning", "inferring", "writing", "gathering", "committing", "done"]
@@ -77,6 +78,8 @@ class TableLoad:
     dotted name is a field of a struct."""
     partitions: int = 0
     """The number of partitions of the table that got files."""
+    is_repeated: bool = False
+    """True if an earlier load with the same run id had committed this. This load has added nothing."""
     audited_windows: int = 0
     """The number of windows whose counts the load reported to the audit; 0 without audit."""
 
@@ -120,3 +123,6 @@ class LoadSettings:
     """The partitions of a new table; None for the day of the event time."""
     sort_by: tuple[Term, ...] | None = None
     """The sort order of a new table; None for the order of the records."""
+    run_id: str | None = None
+    until: Bound | None = None
+    backfill: Backfill | None = None

@@ -31,7 +31,7 @@ from itertools import islice
 from typing import TypeVar
 
 from barnabas.audit.account import Account
-from barnabas.audit.watermark import AUDIT
+from barnabas.audit.watermark import AUDIT, AuditState
 from barnabas.client.admin import Admin
 from barnabas.client.admin.topics import check_visible, require
 from barnabas.clock import SYSTEM_CLOCK, Clock
@@ -62,8 +62,23 @@ from barnabas.spark.errors import (
     WarehouseUnavailableError,
 )
 from barnabas.spark.jobs import is_local, parallelism, run_here, run_tasks
-from barnabas.spark.ledger import BAD_RECORDS, Ledger, snapshot_properties
+from barnabas.spark.ledger import (
+    BAD_RECORDS,
+    MISSING,
+    RECORDS,
+    Ledger,
+    backfill_properties,
+    ends_of_rows,
+    snapshot_properties,
+)
 from barnabas.spark.load_audit import LoadAudit, wants_audit
+from barnabas.spark.load_bounds import (
+    check_has_no_rows,
+    check_starts_after_rows,
+    limited,
+    plan_backfill,
+    resolve,
+)
 from barnabas.spark.load_checks import (
     check_bad_records,
     check_event_field,
@@ -98,11 +113,13 @@ from barnabas.spark.load_types import LoadProgress, LoadSettings, ProgressCallba
 from barnabas.spark.object_files import remove_file
 from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.range_reading import open_admin
+from barnabas.spark.run_ids import RUN_FILES, RUN_ID, CommittedRun
 from barnabas.spark.session import Sessions
 from barnabas.spark.small_file_merge import FileGroup, MergeSettings, merge_files, small_file_groups
 from barnabas.spark.table_layout import layout_of_terms
 from barnabas.spark.table_schema import FIELDS_MAX
 from barnabas.spark.table_shape import TableShape
+from barnabas.spark.table_snapshots import loaded_offsets
 from barnabas.spark.table_store import Location, StoredTable, TableStore
 
 ItemT = TypeVar("ItemT")
@@ -195,15 +212,18 @@ class TableLoader:
         self._set_bounds(base)
         location = base.location()
         removed = self._clean_up(location)
+        earlier = None if self._settings.run_id is None else base.find_run(self._settings.run_id)
+        if earlier is not None:
+            return _result_of_run(base.name, earlier, removed)
         ledger = self._ledger(base)
         if ledger is not None and is_named_after is not None:
             check_table_is_of_topic(base.name, is_named_after, ledger)
         planned_at_ms = self._clock.time_ms()
         audit = self._begin_audit(base, topics)
-        topic_ids, plan = self._plan(topics, ledger)
+        topic_ids, plan = self._plan(base, topics, ledger)
         audit_width_ms = None if audit is None else audit.planned(topic_ids, plan, planned_at_ms)
         shares = self._shares(plan)
-        if not shares and not (plan.lost and base.exists):
+        if not shares and not (plan.lost and base.exists and self._settings.backfill is None):
             until_ms = None if audit is None else audit.complete_until_ms(Account())
             return TableLoad(
                 base.name, None, 0, (), missing=plan.missing, leftovers_removed=removed, complete_until_ms=until_ms
@@ -221,25 +241,18 @@ class TableLoader:
             missing_field = self._check(base, outcome)
             outcome = replace(outcome, gathered=self._gathered(self._gathering(location, outcome), outcome.files))
             folder.keep_only(file.path for file in outcome.gathered)
-            advanced = (ledger or Ledger()).advanced(topic_ids, plan.ranges)
-            complete = Completeness.parse(base.last_load.get(COMPLETE)).advanced(
-                planned_at_ms, (task.event_times_ms for task in outcome.written)
-            )
-            audited = {} if audit is None else {AUDIT: audit.report(outcome.account)}
-            dead_rows = 0
-            if dead is not None and rows_to is not None:
-                dead_files = self._gathered(
-                    MergeSettings(rows_to.folder, rows_to.io_properties, rows_to.layout, rows_to.target_file_bytes),
-                    outcome.dead_letter_files,
-                )
-                dead_rows = dead.commit(dead_files, outcome.bad, topic_ids, plan.ranges)
+            properties = self._properties(base, outcome, ledger, topic_ids, plan, planned_at_ms)
+            if audit is not None:
+                properties[AUDIT] = audit.report(outcome.account)
+            dead_rows = self._commit_dead_letters(dead, rows_to, outcome, topic_ids, plan)
         except BaseException:
             folder.discard()
             if dead is not None:
                 dead.discard()
             raise
         try:
-            snapshot_id = self._commit(base, outcome, advanced, plan, {COMPLETE: complete.dump(), **audited})
+            self._step("committing", outcome.records, outcome.records)
+            snapshot_id = base.commit(outcome.gathered, properties, outcome.shape)
         except BaseException as error:
             folder.give_up_after(error)
             raise
@@ -252,6 +265,20 @@ class TableLoader:
         self._target_file_bytes = self._settings.target_file_bytes or base.target_file_bytes
         if not base.exists and self._settings.partition_by is not None:
             self._partitions_max = NEW_PARTITIONS_MAX
+
+    def _commit_dead_letters(
+        self,
+        dead: DeadLetterTable | None,
+        rows_to: DeadLetterSettings | None,
+        outcome: _Outcome,
+        topic_ids: Mapping[str, str],
+        plan: TopicLoadPlan,
+    ) -> int:
+        """Commit the rows of the dead-letter table, if there is one; return their number."""
+        if dead is None or rows_to is None:
+            return 0
+        merging = MergeSettings(rows_to.folder, rows_to.io_properties, rows_to.layout, rows_to.target_file_bytes)
+        return dead.commit(self._gathered(merging, outcome.dead_letter_files), outcome.bad, topic_ids, plan.ranges)
 
     def _check(self, base: StoredTable, outcome: _Outcome) -> str | None:
         """Check that the results may be committed; return the event-time field if no record has a value in it."""
@@ -269,6 +296,8 @@ class TableLoader:
     def _begin_audit(self, base: StoredTable, topics: Sequence[str]) -> LoadAudit | None:
         """Start the audit of this load; return None if the load publishes no audit events."""
         bootstrap, options = self._settings.bootstrap, self._settings.client_options
+        if self._settings.backfill is not None:
+            return None  # the audit follows the ledger, and a backfill does not move it
         if not wants_audit(self._settings.audit, bootstrap, options):
             return None
         audit = LoadAudit(bootstrap, options, base.name, self._load_id, base.last_load)
@@ -315,25 +344,63 @@ class TableLoader:
         try:
             return base.ledger()
         except HistoryExpiredError:
+            if self._settings.backfill is not None:
+                return None
             if not self._settings.starting_offsets:
                 raise
             check_nothing_twice(self._settings.starting_offsets, base.next_offsets_of_rows())
             return None
 
-    def _plan(self, topics: Sequence[str], ledger: Ledger | None) -> tuple[dict[str, str], TopicLoadPlan]:
+    def _plan(
+        self, base: StoredTable, topics: Sequence[str], ledger: Ledger | None
+    ) -> tuple[dict[str, str], TopicLoadPlan]:
         """Return the topic ids, and the plan for all topics."""
-        with open_admin(self._settings.bootstrap, self._settings.client_options) as admin:
+        wanted = self._settings
+        with open_admin(wanted.bootstrap, wanted.client_options) as admin:
             states = _describe(admin, topics)
-            if self._settings.dead_letter is not None:
-                _prepare_dead_letter(admin, self._settings.dead_letter)
-        if ledger is None:
-            check_all_starts_given(states, self._settings.starting_offsets)
-        loaded = ledger.topics if ledger else {}
-        starts = self._settings.starting_offsets
-        plan = TopicLoadPlan.merged([plan_topic(now, loaded.get(now.name), starts) for now in states])
-        if self._settings.fail_on_data_loss:
+            if wanted.dead_letter is not None:
+                _prepare_dead_letter(admin, wanted.dead_letter)
+            bounds = [] if wanted.backfill is None else [wanted.backfill.start, wanted.backfill.end]
+            if wanted.until is not None:
+                bounds.append(wanted.until)
+            ends = [resolve(bound, states, admin) for bound in bounds]
+        if wanted.backfill is None:
+            plan = self._plan_load(base, states, ledger)
+            plan = limited(plan, ends[0]) if ends else plan
+        else:
+            plan = self._plan_backfill(base, states, ledger, *ends)
+        if wanted.fail_on_data_loss:
             check_nothing_missing(plan.lost)
         return {now.name: now.topic_id for now in states}, plan
+
+    def _plan_load(self, base: StoredTable, states: Sequence[TopicState], ledger: Ledger | None) -> TopicLoadPlan:
+        """Return the plan of a load from the ledger to the end of the log."""
+        starts = self._settings.starting_offsets
+        if ledger is None:
+            check_all_starts_given(states, starts)
+        loaded = ledger.topics if ledger else {}
+        for now in states:
+            if ledger is not None and now.name not in loaded and base.exists:
+                rows = base.rows_of(now.name, 0, ("topic", "partition", "offset"))
+                check_starts_after_rows(base.name, now.name, starts, ends_of_rows(rows))
+        return TopicLoadPlan.merged([plan_topic(now, loaded.get(now.name), starts) for now in states])
+
+    def _plan_backfill(
+        self,
+        base: StoredTable,
+        states: Sequence[TopicState],
+        ledger: Ledger | None,
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+    ) -> TopicLoadPlan:
+        """Return the plan of a backfill, whose offsets have no rows in the table."""
+        plan = TopicLoadPlan.merged([plan_backfill(now, ledger, starts, ends) for now in states])
+        for now in states:
+            wanted = [each for each in plan.ranges if each.topic == now.name]
+            if base.exists and wanted:
+                first = min(each.start_offset for each in wanted)
+                check_has_no_rows(base.name, wanted, base.rows_of(now.name, first, ("partition", "offset")))
+        return plan
 
     def _shares(self, plan: TopicLoadPlan) -> list[Share]:
         ranges = tuple(wanted for wanted in plan.ranges if wanted.count)
@@ -525,16 +592,31 @@ class TableLoader:
         self._step(step, total, total)
         return good
 
-    def _commit(
-        self, base: StoredTable, outcome: _Outcome, ledger: Ledger, plan: TopicLoadPlan, more: Mapping[str, str]
-    ) -> int:
-        self._step("committing", outcome.records, outcome.records)
-        properties = {
-            **snapshot_properties(self._load_id, ledger, plan.ranges, outcome.records, plan.missing),
-            BAD_RECORDS: json.dumps(outcome.bad.reasons, ensure_ascii=False),
-            **more,
-        }
-        return base.commit(outcome.gathered, properties, outcome.shape)
+    def _properties(
+        self,
+        base: StoredTable,
+        outcome: _Outcome,
+        ledger: Ledger | None,
+        topic_ids: Mapping[str, str],
+        plan: TopicLoadPlan,
+        planned_at_ms: int,
+    ) -> dict[str, str]:
+        """Return the properties of the commit. A backfill keeps the ledger and the completeness of the last load."""
+        last, counts = base.last_load, (plan.ranges, outcome.records, plan.missing)
+        if self._settings.backfill is None:
+            advanced = (ledger or Ledger()).advanced(topic_ids, plan.ranges)
+            before = Completeness.parse(last.get(COMPLETE))
+            # A load with an end has not read all that was in the log when it was planned.
+            at_ms = planned_at_ms if self._settings.until is None else before.at_ms
+            complete = before.advanced(at_ms, (task.event_times_ms for task in outcome.written))
+            properties = {**snapshot_properties(self._load_id, advanced, *counts), COMPLETE: complete.dump()}
+        else:
+            kept = {name: last[name] for name in (COMPLETE, AUDIT) if name in last}
+            properties = {**backfill_properties(self._load_id, ledger, *counts), **kept}
+        properties[BAD_RECORDS] = json.dumps(outcome.bad.reasons, ensure_ascii=False)
+        if self._settings.run_id is not None:
+            properties |= {RUN_ID: self._settings.run_id, RUN_FILES: str(len(outcome.gathered))}
+        return properties
 
     def _result(
         self,
@@ -573,6 +655,33 @@ class TableLoader:
             not_renamed=outcome.not_renamed,
             audited_windows=len(outcome.account),
         )
+
+
+def _result_of_run(table: str, run: CommittedRun, removed: int) -> TableLoad:
+    """Return the result of an earlier load with the same run id. An expired commit has no ranges."""
+    properties = run.properties
+    audit = properties.get(AUDIT)
+    missing: dict[str, dict[str, list[int]]] = json.loads(properties.get(MISSING, "{}"))
+    return TableLoad(
+        table=table,
+        snapshot_id=run.snapshot_id,
+        records=int(properties.get(RECORDS, 0)),
+        ranges=tuple(
+            OffsetRange(topic, partition, *ends)
+            for topic, partitions in sorted(loaded_offsets(properties).items())
+            for partition, ends in sorted(partitions.items())
+        ),
+        files=int(properties.get(RUN_FILES, 0)),
+        missing=tuple(
+            OffsetRange(topic, int(partition), *ends)
+            for topic, partitions in sorted(missing.items())
+            for partition, ends in sorted(partitions.items())
+        ),
+        leftovers_removed=removed,
+        bad=BadRecords(json.loads(properties.get(BAD_RECORDS, "{}"))),
+        complete_until_ms=None if audit is None else AuditState.parse(audit).complete_until_ms,
+        is_repeated=True,
+    )
 
 
 # Functions instead of methods: Spark pickles the functions for the executors, and a TableLoader cannot be pickled.

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from barnabas.spark.compact_json import unpack
-from barnabas.spark.ledger import ADDED, LEDGER, RECORDS
+from barnabas.spark.ledger import ADDED, LEDGER, RANGES, RECORDS
 
-RANGES = "barnabas.ranges"
-"""The property of older releases: {"clicks": {"0": [100, 250]}}."""
 OffsetRanges = Mapping[str, Mapping[int, tuple[int, int]]]
 """By topic and partition: the first offset, and the offset after the last one."""
 

@@ -21,6 +21,7 @@ from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
 from barnabas.spark.data_files import TARGET_BYTES, DataFile
 from barnabas.spark.ledger import Ledger
+from barnabas.spark.run_ids import CommittedRun
 from barnabas.spark.table_layout import TableLayout
 from barnabas.spark.table_shape import TableShape
 
@@ -144,6 +145,9 @@ class StoredTable(Protocol):
 
         :raises HistoryExpiredError: The table has rows, but no record of the end of its last load.
         """
+
+    def find_run(self, run_id: str) -> CommittedRun | None:
+        """Return the commit of a load with this run id (run_ids.py); None if the table has or remembers none."""
 
     def next_offsets_of_rows(self) -> dict[TopicPartition, int]:
         """Return the offset after the last row of each partition. This reads three columns of the whole table."""

@@ -58,9 +58,18 @@ from barnabas.spark.iceberg_snapshot_expiry import (
     missing_bounds_properties,
     summary_of,
 )
-from barnabas.spark.ledger import LEDGER, LEDGER_SEQUENCE, LOAD_ID, Ledger, ends_of_rows, unknown_position_error
+from barnabas.spark.ledger import (
+    LEDGER,
+    LEDGER_SEQUENCE,
+    LOAD_ID,
+    RECORDS,
+    Ledger,
+    ends_of_rows,
+    unknown_position_error,
+)
 from barnabas.spark.library_errors import library_errors, reason_of, warehouse_error
 from barnabas.spark.parquet_batches import rows_of_file
+from barnabas.spark.run_ids import RUN_ID, RUNS, CommittedRun, remembered_run, with_run
 from barnabas.spark.spark_catalogs import is_known_to_pyiceberg, properties_in_spark, settings_of
 from barnabas.spark.table_layout import TableLayout
 from barnabas.spark.table_names import parse_table_name
@@ -351,6 +360,19 @@ class TableBase:
                 return Ledger.parse(self._table.properties[LEDGER])
         raise unknown_position_error(self.name, "snapshots", self.next_offsets_of_rows())
 
+    def find_run(self, run_id: str) -> CommittedRun | None:
+        """Return the commit of a load with this run id; None if the table has or remembers none."""
+        snapshot = None if self._table is None else self._table.current_snapshot()
+        if self._table is None or snapshot is None:
+            return None
+        oldest = snapshot
+        with self._reading_properties():
+            for oldest in ancestors_of(snapshot, self._table.metadata):
+                properties = summary_of(oldest)
+                if properties.get(RUN_ID) == run_id:
+                    return CommittedRun(oldest.snapshot_id, properties)
+            return remembered_run(self._table.properties.get(RUNS), run_id, oldest.sequence_number, RECORDS)
+
     def next_offsets_of_rows(self) -> dict[TopicPartition, int]:
         """Return the offset after the last row of each partition. This reads three columns of the whole table."""
         if self._table is None:
@@ -514,6 +536,10 @@ class TableBase:
             assert added is not None, "files are added with a snapshot"
             if LEDGER in properties:
                 transaction.set_properties({LEDGER: properties[LEDGER], LEDGER_SEQUENCE: str(added.sequence_number)})
+            if RUN_ID in properties:
+                runs = transaction.table_metadata.properties.get(RUNS)
+                run = (properties[RUN_ID], added.sequence_number or 0, added.snapshot_id, int(properties[RECORDS]))
+                transaction.set_properties({RUNS: with_run(runs, *run)})
         except (*_REFUSED, *_UNCLEAR) as error:
             return self._find_out(properties[LOAD_ID], error)
         except Exception as error:

@@ -63,7 +63,7 @@ def starts_planned(
     nothing: Any = None
     loader = TableLoader(nothing, nothing, "db.t", LoadSettings(**given), nothing)
     base: Any = Base(ledger)
-    _, plan = loader._plan(["t"], loader._ledger(base))
+    _, plan = loader._plan(base, ["t"], loader._ledger(base))
     return [wanted.start_offset for wanted in plan.ranges]
 
 
