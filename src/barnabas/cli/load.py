@@ -41,8 +41,7 @@ from barnabas.model import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.formats.column_types import ColumnType
-    from barnabas.spark.load_bounds import Bound
-    from barnabas.spark.load_types import LoadProgress, LoadResult, ProgressCallback, TableLoad
+    from barnabas.spark.load_types import Bound, LoadProgress, LoadResult, ProgressCallback, TableLoad
     from barnabas.spark.table_place import TablePlace
     from barnabas.spark.table_store import Maintained
 

@@ -11,7 +11,7 @@ without a ledger may have any range; a later load of this partition then needs s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -21,10 +21,9 @@ from barnabas.errors import ConfigurationError
 from barnabas.model import OffsetAndTimestamp, TopicPartition
 from barnabas.spark.ledger import Ledger, dump_offsets
 from barnabas.spark.load_plan import TopicLoadPlan, TopicState
+from barnabas.spark.load_types import Backfill, Bound
 from barnabas.spark.offset_ranges import OffsetRange
 
-Bound = int | Mapping[TopicPartition, int]
-"""A time in ms since 1970, or offsets of partitions."""
 Offsets = Mapping[TopicPartition, int]
 
 
@@ -34,14 +33,6 @@ class TimeLookup(Protocol):
     def offsets_for_times(
         self, timestamps_ms: Mapping[tuple[str, int], int], /
     ) -> Mapping[TopicPartition, OffsetAndTimestamp | None]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Backfill:
-    """The range of a backfill: from a bound up to, not including, another one."""
-
-    start: Bound
-    end: Bound
 
 
 def check_bounds(

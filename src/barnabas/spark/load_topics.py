@@ -24,8 +24,8 @@ from barnabas.serialization.value_decoders import value_decoder
 from barnabas.spark.bad_records import BadRecordLimit
 from barnabas.spark.errors import LoadsFailedError
 from barnabas.spark.layout_syntax import parse_partition, parse_sort
-from barnabas.spark.load_bounds import Bound, check_bounds
-from barnabas.spark.load_types import LoadResult, LoadSettings, ProgressCallback, TableLoad
+from barnabas.spark.load_bounds import check_bounds
+from barnabas.spark.load_types import Bound, LoadResult, LoadSettings, ProgressCallback, TableLoad
 from barnabas.spark.range_reading import check_reachable
 from barnabas.spark.run_ids import check_run_id
 from barnabas.spark.session import LocalSessions, Sessions

@@ -15,7 +15,6 @@ from barnabas.model import TopicPartition
 from barnabas.serialization.registry_settings import RegistryTarget
 from barnabas.spark.bad_records import BadRecordLimit, BadRecords
 from barnabas.spark.layout_syntax import Term
-from barnabas.spark.load_bounds import Backfill, Bound
 from barnabas.spark.offset_ranges import OffsetRange
 
 Step = Literal["planning", "inferring", "writing", "gathering", "committing", "done"]
@@ -93,6 +92,18 @@ class LoadResult:
     @property
     def records(self) -> int:
         return sum(table.records for table in self.tables)
+
+
+Bound = int | Mapping[TopicPartition, int]
+"""A time in ms since 1970, or offsets of partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """The range of a backfill: from a bound up to, not including, another one."""
+
+    start: Bound
+    end: Bound
 
 
 @dataclass(frozen=True, slots=True)

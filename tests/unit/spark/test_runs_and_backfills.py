@@ -14,9 +14,9 @@ from barnabas.errors import ConfigurationError
 from barnabas.model import TopicPartition
 from barnabas.spark.delta_warehouse import DeltaBase
 from barnabas.spark.errors import DataLossError, LoadConflictError
-from barnabas.spark.load_bounds import Backfill, check_bounds
+from barnabas.spark.load_bounds import check_bounds
 from barnabas.spark.load_plan import TopicState
-from barnabas.spark.load_types import LoadProgress, TableLoad
+from barnabas.spark.load_types import Backfill, LoadProgress, TableLoad
 from barnabas.spark.run_ids import RUN_ID_LENGTH_MAX, RUNS, RUNS_KEPT_MAX, SLOTS, check_run_id, slot_of, with_run
 from barnabas.spark.table_formats import format_of
 from barnabas.spark.table_load import TableLoader
