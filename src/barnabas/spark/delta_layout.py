@@ -8,9 +8,11 @@ of the column `topic` (delta_schema.py) has the layout in the syntax of `--parti
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import date
+from itertools import count
 
 from barnabas.errors import ConfigurationError
-from barnabas.formats.column_types import ColumnType, decimal_parts
+from barnabas.formats.column_types import ColumnType
 from barnabas.spark.layout_syntax import parse_partition
 from barnabas.spark.partition_transforms import TIME_KINDS, Kind, PartitionValue, Transform
 from barnabas.spark.table_layout import Partition, PartitionField, TableLayout
@@ -35,6 +37,10 @@ def check_delta_layout(layout: TableLayout, columns: Mapping[str, ColumnType]) -
             "sort_by (--sort-by): Delta tables record no sort order, and merging files would lose it; omit it, or use "
             "Iceberg (--table-format iceberg)"
         )
+    if all(columns.get(".".join(field.path)) == "boolean" for field in layout.partition):
+        raise ConfigurationError(
+            f"{option}: a Delta table needs a partition column that is not a boolean; add one, such as year(event_time)"
+        )
     for field in layout.partition:
         if field.transform.kind not in (*TIME_KINDS, "identity"):
             raise ConfigurationError(
@@ -42,11 +48,10 @@ def check_delta_layout(layout: TableLayout, columns: Mapping[str, ColumnType]) -
                 "month, day or hour of a time, or Iceberg (--table-format iceberg)"
             )
         kind = columns.get(field.path[0]) if len(field.path) == 1 else None
-        is_whole = isinstance(kind, str) and (kind in _WHOLE or decimal_parts(kind) is not None)
-        if field.transform.kind == "identity" and not is_whole:
+        if field.transform.kind == "identity" and not (isinstance(kind, str) and kind in _WHOLE):
             raise ConfigurationError(
                 f"{option}: a Delta table cannot be partitioned by {field}, which is {kind or 'a nested field'}; use a "
-                "column of text, whole numbers, decimals, dates or booleans"
+                "column of text, whole numbers, dates or booleans"
             )
 
 
@@ -55,7 +60,7 @@ def obstacle_of_delta_layout(layout: TableLayout, columns: Mapping[str, ColumnTy
     try:
         check_delta_layout(layout, columns)
     except ConfigurationError:
-        return f"is partitioned by {layout}, of a type that loads cannot write: use another partition column"
+        return f"is partitioned by {layout}, which loads cannot write: use other partition columns"
     return None
 
 
@@ -116,9 +121,21 @@ def _text(is_date: bool, transform: Transform, value: PartitionValue) -> str | N
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def empty_partition(layout: TableLayout) -> tuple[str, str]:
-    """Return a column, and a value that no row has in it: no event time is in year 1, and no topic has the name `/`."""
+def empty_partition(
+    layout: TableLayout, columns: Mapping[str, ColumnType], used: Mapping[str, Collection[object]]
+) -> tuple[str, str]:
+    """Return a partition column, and a value of it that no file has.
+
+    :param columns: The types of the columns of the rows.
+    :param used: The values of each partition column.
+    """
     for field in layout.partition:
         if field.transform.kind in _NEVER:
             return field.name, _NEVER[field.transform.kind]
-    return "topic", "/"
+    name = next(field.name for field in layout.partition if columns[field.name] != "boolean")
+    values = {value for value in used.get(name, ()) if value is not None}
+    if columns[name] == "date":
+        return name, next(day.isoformat() for day in map(date.fromordinal, count(1)) if day not in values)
+    if columns[name] == "string":
+        return name, "-" * (1 + max((len(str(value)) for value in values), default=0))
+    return name, str(next(number for number in count() if number not in values))

@@ -446,7 +446,7 @@ class DeltaBase:
             actions = [*adds, *remove_actions(replaced, SYSTEM_CLOCK.time_ms())]
             return partial(self._replace, self._table, wanted, actions, committing)
         is_same = same_schema(before, wanted)
-        return partial(self._append, self._table, wanted, adds, committing, layout, is_same=is_same)
+        return partial(self._append, self._table, wanted, adds, committing, shape, is_same=is_same)
 
     def _delete_old_versions(self, version: int, needed: str | None) -> None:
         """Limit the length of the log after a commit. After a failure, a later commit tries again.
@@ -495,19 +495,21 @@ class DeltaBase:
         schema: str,
         adds: list[AddAction],
         committing: CommitProperties,
-        layout: TableLayout,
+        shape: TableShape,
         *,
         is_same: bool,
     ) -> int:
         if not is_same:
             allow_times_without_zone(table, Schema.from_json(schema), self.name)
         version = int(table.version()) + 1
-        columns = [field.name for field in layout.partition]
+        columns = [field.name for field in shape.table_layout.partition]
         if is_same:
             table.create_write_transaction(adds, "append", table.schema(), columns, commit_properties=committing)
             return version
         # Only an overwrite may change the schema in the same version, so this overwrites a partition without rows.
-        column, value = empty_partition(layout)
+        files = _files(table)
+        used = {name: set(files.column(f"partition.{name}").to_pylist()) for name in columns} if files.num_rows else {}
+        column, value = empty_partition(shape.table_layout, shape.column_types(), used)
         table.create_write_transaction(
             adds,
             "overwrite",
