@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from urllib.parse import unquote
+
 import pyarrow as pa
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
@@ -25,12 +29,27 @@ def frame(spark: SparkSession, stored: StoredTable, where: str | None) -> DataFr
     with library_errors(f"table {stored.name}: its list of files cannot be read"):
         schema = arrow_schema(table.schema().to_json())
         files = table.file_uris(file_pruning_predicate=where)
+    columns = table.metadata().partition_columns
+    if columns != [EVENT_DAY]:
+        values = _partition_values(table, files, columns) if columns else {}
+        return frame_of_files(spark, files, schema, stored.location().properties, constants=values)
     in_files = pa.schema([field for field in schema if field.name != EVENT_DAY])
     frame = frame_of_files(spark, files, in_files, stored.location().properties)
-    if EVENT_DAY not in schema.names:
-        return frame
     shape = stored.shape()
     assert shape is not None, "the table exists"
     # The files lack the partition column. It is computed in UTC, which does not depend on the session's time zone.
     days = sql.floor(sql.unix_micros(shape.time_column) / sql.lit(_DAY_MICROSECONDS)).cast("int")
-    return frame.withColumn(EVENT_DAY, sql.date_add(sql.lit("1970-01-01").cast("date"), days))
+    return frame.withColumn(EVENT_DAY, sql.date_add(sql.lit("1970-01-01").cast("date"), days)).select(schema.names)
+
+
+def _partition_values(table: DeltaTable, files: Sequence[str], columns: Sequence[str]) -> dict[str, dict[str, object]]:
+    """Return the values of the partition columns of each file."""
+    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    by_path = {unquote(action["path"]): {name: action[f"partition.{name}"] for name in columns} for action in actions}
+    return {file: next(by_path[path] for path in _endings(file) if path in by_path) for file in files}
+
+
+def _endings(file: str) -> Iterator[str]:
+    """Yield the paths that the log may have for a file, which is usually relative to the table."""
+    parts = file.split("/")
+    yield from ("/".join(parts[first:]) for first in range(len(parts)))

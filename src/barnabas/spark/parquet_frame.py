@@ -32,33 +32,44 @@ def frame_of_files(
     schema: pa.Schema,
     properties: Mapping[str, str],
     former: FormerNames | None = None,
+    constants: Mapping[str, Mapping[str, object]] | None = None,
 ) -> DataFrame:
     """Return the rows of files as a DataFrame.
 
     :param schema: The schema of the table. Columns that a file lacks are null.
     :param properties: The storage properties, as pyiceberg names them.
     :param former: The earlier names of renamed fields; older files still use them.
+    :param constants: For each file, the columns that it lacks because they have one value in all of its rows.
     """
     types = from_arrow_schema(schema)
     if not files:
         return spark.createDataFrame([], types)
-    if all(urlparse(file).scheme in READ_BY_SPARK for file in files):
+    if not constants and all(urlparse(file).scheme in READ_BY_SPARK for file in files):
         if not former:
             return spark.read.schema(types).parquet(*files)
         in_files = cast("StructType", _with_all_names(types, (), former))
         if _have_distinct_names(in_files):
             rows = spark.read.schema(in_files).parquet(*files)
             return rows.select(*_under_one_name(lambda name: rows[f"`{name}`"], types, (), former))
-    reached, renamed = dict(properties), dict(former or {})
+    reached, renamed, known = dict(properties), dict(former or {}), constants or {}
     wanted = arrow_schema_of(types)  # the Arrow types that Spark expects from mapInArrow
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for file in batch.column("file").to_pylist():
-                yield from rows_of_file(file, wanted, reached, renamed)
+                for rows in rows_of_file(file, wanted, reached, renamed):
+                    yield _with_constants(rows, known.get(file, {}))
 
     listed = spark.createDataFrame([(file,) for file in files], "file string").repartition(len(files))
     return listed.mapInArrow(read, types)
+
+
+def _with_constants(rows: pa.RecordBatch, values: Mapping[str, object]) -> pa.RecordBatch:
+    columns = [
+        pa.repeat(pa.scalar(values[field.name], field.type), len(rows)) if field.name in values else column
+        for field, column in zip(rows.schema, rows.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
 
 def _with_all_names(kind: DataType, path: Path, former: FormerNames) -> DataType:
