@@ -77,23 +77,24 @@ class Lake:
     """A topic, and tables of a format that it is loaded into without brokers and Spark.
 
     `partitions`: the values in each; `values` are those of the first one. Each record is a day after the one before,
-    or as `ms_between` has it.
+    or as `ms_between` has it. `keys` has the keys of records that are not `key`, by partition and offset.
     `MARKER` is no record: what else has an offset in a log, as the end of a transaction has.
     """
 
     def __init__(self, folder: Path, table_format: str) -> None:
         self.folder = folder
         self.place = TablePlace.of(folder, table_format=table_format)
-        self.partitions: list[list[bytes]] = [[]]
+        self.partitions: list[list[bytes | None]] = [[]]
+        self.keys: dict[tuple[int, int], bytes | None] = {}
         self.topic_id = "one"
         self.ms_between = 86_400_000
 
     @property
-    def values(self) -> list[bytes]:
+    def values(self) -> list[bytes | None]:
         return self.partitions[0]
 
     @values.setter
-    def values(self, values: list[bytes]) -> None:
+    def values(self, values: list[bytes | None]) -> None:
         self.partitions[0] = values
 
     def stand_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +123,8 @@ class Lake:
             if value == MARKER:
                 continue
             builder, reader = BatchBuilder(), ArrowReader()
-            builder.append(FIRST_MS + offset * self.ms_between, b"key", value, [("id", b"1")])
+            key = self.keys.get((wanted.partition, offset), b"key")
+            builder.append(FIRST_MS + offset * self.ms_between, key, value, [("id", b"1")])
             built = bytearray(builder.build())
             stamp(built, 0, offset, 0)
             reader.read(built, "t", wanted.partition)

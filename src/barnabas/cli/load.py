@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -106,6 +108,16 @@ def _maintenance_interval(context: click.Context, option: click.Parameter, given
     return math.inf if given == "never" else _interval(context, option, given)
 
 
+def _delete_memory(_context: click.Context, _option: click.Parameter, given: str | None) -> timedelta | None:
+    if given is None:
+        return None
+    days = re.fullmatch(r"(\d{1,5})(d?)", given)
+    if days is not None and (days[2] or not int(days[1])):
+        return timedelta(days=int(days[1]))
+    seconds = _interval(_context, _option, given)
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
 def _until(_context: click.Context, _option: click.Parameter, given: str | None) -> int | None:
     if given is None:
         return None
@@ -185,6 +197,36 @@ def _until(_context: click.Context, _option: click.Parameter, given: str | None)
     default="bad",
     show_default=True,
     help="Keep whole values in addition to columns: those that the columns cannot restore, all, or none.",
+)
+@click.option(
+    "--upsert",
+    metavar="COLUMN[,COLUMN]",
+    help="Load into a state table: only the last change of each key. Give the key columns.",
+)
+@click.option("--op", metavar="FIELD", help="With --upsert: field with the operation, such as __op.")
+@click.option(
+    "--order-by",
+    metavar="FIELD|ts|offset",
+    help="With --upsert: order of the changes of a key: a field (updated_at, source.ts_ms), the record timestamps, or "
+    "the offsets.  [default: offset]",
+)
+@click.option(
+    "--delete",
+    metavar="RULE[,RULE]",
+    help="With --upsert: records that delete a row: tombstone (null value), op=VALUE, or never.  [default: tombstone, "
+    "with --op also op=d]",
+)
+@click.option(
+    "--envelope",
+    type=click.Choice(["none", "debezium", "maxwell"]),
+    help="With --upsert: change events around the rows.  [default: none]",
+)
+@click.option(
+    "--delete-memory",
+    metavar="INTERVAL",
+    callback=_delete_memory,
+    help="With --upsert: time for which the table NAME__deleted remembers deleted keys (12h, 7d; 0 for none).  "
+    "[default: 7d]",
 )
 @click.option(
     "--max-bad-records",
@@ -512,6 +554,7 @@ def _remarks(table: TableLoad) -> Iterator[str]:
     """Yield further output lines about the load of a table, after the line with its counts."""
     if table.new_fields:
         yield f"new columns: {', '.join(table.new_fields)}"
+    yield from _keys_of_state_table(table)
     if table.not_renamed:
         beside = ", ".join(f"{old} is kept in addition to {new}" for old, new in table.not_renamed.items())
         yield f"not renamed: {beside}, its new name in the schema"
@@ -549,6 +592,14 @@ def _warnings(table: TableLoad) -> Iterator[str]:
             f"warning: no record of this load has the event-time field {table.missing_event_field!r} "
             "(--strict makes this an error)"
         )
+
+
+def _keys_of_state_table(table: TableLoad) -> Iterator[str]:
+    if table.upserts or table.deletes or table.outdated:
+        counts = f"{table.upserts:,} upserted, {table.deletes:,} deleted, {table.outdated:,} unchanged"
+        if table.keys_of_records:
+            yield f"no row has {', '.join(table.keys_of_records)}: the load takes it from the records' keys"
+        yield f"keys of the load: {counts}; {with_noun(table.rewritten_files, 'file')} rewritten"
 
 
 @contextmanager

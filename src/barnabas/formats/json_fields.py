@@ -121,18 +121,18 @@ def infer_fields(values: pa.Array, rules: JsonRules = PLAIN) -> Fields:
     >>> infer_fields(pa.array([b'{"a": 19.99, "c": [{"d": 1}]}']), JsonRules(nested=True, decimals=True))
     {'a': 'decimal(38,2)', 'c': [{'d': 'long'}]}
     """
-    fields = _infer_at_once(values, rules)
+    fields = infer_at_once(values, rules)
     if fields is not None:
         return fields
     fields = {}
     for value in values.to_pylist():
-        parsed = _object(value, rules.decimals)
+        parsed = parse_object(value, rules.decimals)
         if isinstance(parsed, dict):
-            _note_fields(fields, parsed.items(), rules)
+            note_fields(fields, parsed.items(), rules)
     return fields
 
 
-def _note_fields(fields: Fields, items: Iterable[tuple[str, object]], rules: JsonRules) -> None:
+def note_fields(fields: Fields, items: Iterable[tuple[str, object]], rules: JsonRules) -> None:
     for name, item in items:
         if not is_further(name):
             fields[name] = wider(fields.get(name), _type_of(item, rules))
@@ -141,7 +141,7 @@ def _note_fields(fields: Fields, items: Iterable[tuple[str, object]], rules: Jso
 def _note_misfit(found: Fields, name: str, item: object, types: Mapping[str, ColumnType], rules: JsonRules) -> None:
     """Record the new or wider column that a field needs, because its current columns cannot hold an item."""
     if name not in types or is_further(name):
-        _note_fields(found, [(name, item)], rules)
+        note_fields(found, [(name, item)], rules)
     elif _is_alike(item, types[name]):
         found[name] = wider(found.get(name), _misfits_within(item, types[name], rules))
     else:
@@ -204,9 +204,9 @@ def _in_doubles(kind: MaybeType) -> MaybeType:
     return "double" if decimal_parts(kind) else kind
 
 
-def _infer_at_once(values: pa.Array, rules: JsonRules) -> Fields | None:
+def infer_at_once(values: pa.Array, rules: JsonRules) -> Fields | None:
     """Infer the fields with Arrow's parser; return None if it cannot parse the values. Times stay strings."""
-    table = _parse_lines(values, pajson.ParseOptions())
+    table = parse_lines(values, pajson.ParseOptions())
     if table is None:
         return None
     fields = {column.name: type_of_arrow(column.type) for column in table.schema if not is_further(column.name)}
@@ -242,7 +242,7 @@ def read_fields(values: pa.Array, fields: Mapping[str, ColumnType], rules: JsonR
     [1, None, None]
     """
     schema = pa.schema([(name, arrow_type(column_type)) for name, column_type in fields.items()])
-    table = _parse_lines(
+    table = parse_lines(
         values.fill_null(b"{}"), pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     )
     if table is not None:
@@ -269,7 +269,7 @@ def _joined(parts: Sequence[Parsed]) -> Parsed:
 def _decode_at_once(values: pa.Array, fields: Mapping[str, ColumnType]) -> list[pa.Array] | None:
     """Decode with Arrow's parser; return None if a value does not fit."""
     schema = pa.schema([(name, arrow_type(column_type)) for name, column_type in fields.items()])
-    table = _parse_lines(values, pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error"))
+    table = parse_lines(values, pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error"))
     return None if table is None else [_one_chunk(table.column(name)) for name in fields]
 
 
@@ -306,7 +306,7 @@ def _decode_with_further(
     return [columns[key] if key in columns else pa.nulls(len(values), arrow_type(fields[key])) for key in fields]
 
 
-def _parse_lines(values: pa.Array, options: pajson.ParseOptions) -> pa.Table | None:
+def parse_lines(values: pa.Array, options: pajson.ParseOptions) -> pa.Table | None:
     """Parse values as the lines of one text. Return None if a value is not an object, or if rows and values may not
     correspond.
 
@@ -384,20 +384,38 @@ def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
 def _decode_one_by_one(
     values: Sequence[bytes | None], fields: Mapping[str, ColumnType], rules: JsonRules, *, is_guess: bool = False
 ) -> Parsed:
-    columns: dict[str, list[Any]] = {name: [None] * len(values) for name in fields}
-    whole = [False] * len(values)
-    reasons: list[str | None] = [None] * len(values)
+    keeps_text = keeps_number_texts(fields, rules)
+    return decode_objects([parse_object(value, keeps_text) for value in values], fields, rules, is_guess=is_guess)
+
+
+def keeps_number_texts(fields: Mapping[str, ColumnType], rules: JsonRules) -> bool:
+    """Return whether decoding needs the texts of numbers with a fraction, for decimals."""
+    return rules.decimals or "decimal(" in repr(list(fields.values()))
+
+
+def decode_objects(
+    objects: Sequence[dict[str, Any] | str | None],
+    fields: Mapping[str, ColumnType],
+    rules: JsonRules,
+    *,
+    is_guess: bool = False,
+) -> Parsed:
+    """Decode parsed objects, one after the other.
+
+    :param objects: the objects. A text is the reason why a value is no object; None is no value.
+    """
+    columns: dict[str, list[Any]] = {name: [None] * len(objects) for name in fields}
+    whole = [False] * len(objects)
+    reasons: list[str | None] = [None] * len(objects)
     found: Fields = {}
     inferred: Fields = {}
-    keeps_text = rules.decimals or "decimal(" in repr(list(fields.values()))
-    for row, value in enumerate(values):
-        parsed = _object(value, keeps_text)
+    for row, parsed in enumerate(objects):
         if not isinstance(parsed, dict):
             reasons[row] = parsed
             continue
         whole[row] = True
         if is_guess:
-            _note_fields(inferred, parsed.items(), rules)
+            note_fields(inferred, parsed.items(), rules)
         for name, item in parsed.items():
             has_column = name in fields and not is_further(name)
             if has_column:
@@ -422,7 +440,7 @@ def _misfit(name: str, column_type: ColumnType) -> str:
     return f"field {shown!r} does not fit its column ({kind})"
 
 
-def _object(value: bytes | None, keeps_text: bool) -> dict[str, Any] | str | None:
+def parse_object(value: bytes | None, keeps_text: bool) -> dict[str, Any] | str | None:
     """Parse a JSON object. If the value is not an object, return the reason as a string. If the value is null, return
     None.
 

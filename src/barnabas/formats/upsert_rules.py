@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from barnabas.errors import ConfigurationError
 
@@ -19,6 +19,8 @@ NO_ENVELOPE, DEBEZIUM, MAXWELL = "none", "debezium", "maxwell"
 ENVELOPES = (NO_ENVELOPE, DEBEZIUM, MAXWELL)
 CHANGE_ORDER = "_change_order"
 """The column of a state table with the value of the field that orders the changes."""
+KEY_OF_RECORD = "\x1fkey "
+"""The prefix of a key column among inferred fields, if its type is that of the records' keys."""
 POSITION = ("topic", "partition", "offset", "timestamp")
 """The columns of a state table with the position of the row's last change."""
 
@@ -32,6 +34,8 @@ class UpsertRules:
     :param order_by: `offset`, `ts`, or a field (with dots for nested fields).
     :param deletes: the records that delete: `tombstone` and `op=VALUE`, or `never` alone.
     :param envelope: the change events around the rows: `none`, `debezium`, `maxwell`.
+    :param keys_of_records: the key columns that the rows lack. Each record has them in its key. A load finds them out
+        when it creates the table.
     """
 
     keys: tuple[str, ...]
@@ -39,6 +43,7 @@ class UpsertRules:
     order_by: str = OFFSET
     deletes: tuple[str, ...] = (TOMBSTONE,)
     envelope: str = NO_ENVELOPE
+    keys_of_records: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -97,6 +102,10 @@ class UpsertRules:
     def deletes_at_all(self) -> bool:
         return NEVER not in self.deletes
 
+    def has_same_options(self, other: UpsertRules) -> bool:
+        """Return whether both come from the same arguments of a load."""
+        return replace(self, keys_of_records=()) == replace(other, keys_of_records=())
+
     def dump(self) -> str:
         """Return the value of the table property."""
         return json.dumps(
@@ -106,6 +115,7 @@ class UpsertRules:
                 "order_by": self.order_by,
                 "delete": ",".join(self.deletes),
                 "envelope": self.envelope,
+                "keys_of_records": self.keys_of_records,
             },
             ensure_ascii=False,
         )
@@ -120,6 +130,7 @@ class UpsertRules:
             stored["order_by"],
             tuple(stored["delete"].split(",")),
             stored["envelope"],
+            tuple(stored.get("keys_of_records", ())),
         )
 
     def describe(self) -> str:

@@ -6,15 +6,24 @@ load reads the same records again. Copies that its tasks sent to a dead-letter t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
 
 from barnabas.errors import ConfigurationError
+from barnabas.formats.column_names import column_names
+from barnabas.formats.column_types import ColumnType, Fields, settled
 from barnabas.formats.further_columns import is_further
+from barnabas.formats.upsert_rules import CHANGE_ORDER, KEY_OF_RECORD, UpsertRules
 from barnabas.spark.bad_records import BadRecordLimit, BadRecords
-from barnabas.spark.errors import EventTimeFieldError, TooManyBadRecordsError, TooManyPartitionsError
+from barnabas.spark.deleted_keys import DELETED_KEYS
+from barnabas.spark.errors import EventTimeFieldError, TooManyBadRecordsError, TooManyPartitionsError, WarehouseError
 from barnabas.spark.layout_syntax import Term
-from barnabas.spark.table_layout import TableLayout
+from barnabas.spark.partition_transforms import Transform
+from barnabas.spark.table_layout import SortField, TableLayout
+from barnabas.spark.table_schema import FIELDS_MAX
 from barnabas.spark.table_shape import TableShape
+from barnabas.spark.table_store import StoredTable
 
 _FIELDS_SHOWN = 20
 
@@ -98,3 +107,69 @@ def check_layout(
             f"table {table} is sorted by {layout.sort_text or 'nothing'}, not in the order of sort_by (--sort-by), "
             "which is for new tables: omit it, or choose another table"
         )
+
+
+def check_upsert(base: StoredTable, shape: TableShape, wanted: UpsertRules | None) -> None:
+    """Check that a load has the rules of the table.
+
+    :raises ConfigurationError: One of both is a state table and the other is not, or the rules differ.
+    :raises WarehouseError: Another tool has partitioned the table.
+    """
+    if base.format == DELETED_KEYS:
+        raise ConfigurationError(
+            f"table {base.name} is the memory of deleted keys of a state table: load into another table"
+        )
+    if shape.upsert is None:
+        if wanted is not None:
+            raise ConfigurationError(
+                f"table {base.name} has a row for each record: omit upsert (--upsert), or load into another table"
+            )
+        return
+    rules = shape.upsert.describe()
+    if wanted is None:
+        raise ConfigurationError(f"table {base.name} is a state table: load with {rules}, or load into another table")
+    if any(field.transform.kind != "void" for field in shape.table_layout.partition):
+        raise WarehouseError(
+            f"table {base.name} is a state table with partitions of another tool, which loads do not write: remove "
+            "the partition fields, or load into another table"
+        )
+    if not shape.upsert.has_same_options(wanted):
+        raise ConfigurationError(f"table {base.name} has other rules: load with {rules}, or load into another table")
+
+
+def with_state_fields(shape: TableShape, found: Fields, given: Mapping[str, ColumnType] | None) -> TableShape:
+    """Return the shape of a new state table, with its fields.
+
+    :param found: The fields of the records, as `ChangeDecoder.infer` returns them.
+    :param given: The types of fields that the caller gives; None for all fields of the records.
+    :raises ConfigurationError: No record has a key column or the field of the order, or it has an unfit type.
+    """
+    rules = shape.upsert
+    assert rules is not None, "the table is a state table"
+    of_records = {name: found.pop(KEY_OF_RECORD + name) for name in rules.keys if KEY_OF_RECORD + name in found}
+    order = found.pop(CHANGE_ORDER, None)
+    fields = dict(given or {})
+    if given is None:
+        fields = {name: settled(kind) for name, kind in islice(found.items(), FIELDS_MAX)}
+    lacking = tuple(name for name in rules.keys if found.get(name) is None)
+    for name in rules.keys:
+        kind = of_records.get(name) if name in lacking else found[name]
+        if kind is None:
+            raise ConfigurationError(
+                f"upsert (--upsert): no record has the key column {name!r}, in its value or its key"
+            )
+        kind = given[name] if given is not None and name in given else settled(kind)
+        if not isinstance(kind, str):
+            raise ConfigurationError(
+                f"upsert (--upsert): the key column {name!r} is a struct or a list: choose plain columns"
+            )
+        fields[name] = kind
+    if rules.has_order_column:
+        if order is None:
+            raise ConfigurationError(
+                f"order_by (--order-by): no record has the field {rules.order_by!r} with numbers, times or texts"
+            )
+        fields[CHANGE_ORDER] = settled(order)
+    columns = column_names(fields)
+    by_key = TableLayout((), tuple(SortField(Transform("identity"), (columns[name],)) for name in rules.keys))
+    return replace(shape, fields=fields, columns=columns, upsert=replace(rules, keys_of_records=lacking), layout=by_key)

@@ -18,12 +18,13 @@ import pyarrow.compute as pc
 from barnabas.audit.account import Account
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.formats.column_types import Fields, merge_fields
-from barnabas.formats.decoding import KeepValues, ValueDecoder
+from barnabas.formats.decoding import KeepValues
 from barnabas.formats.field_aliases import NO_ALIASES, Aliases
 from barnabas.formats.further_columns import Counts, added_counts
 from barnabas.model import TopicPartition, in_file_name
 from barnabas.serialization.registry_settings import RegistryTarget
 from barnabas.spark.bad_records import BadRecordCollector, BadRecords
+from barnabas.spark.change_files import ChangeFileWriter, to_change_rows
 from barnabas.spark.columns import to_record_batches
 from barnabas.spark.data_files import TARGET_BYTES, DataFile, PartitionedFiles, create_file
 from barnabas.spark.dead_letter_files import DeadLetterFiles, DeadLetterSettings
@@ -129,18 +130,23 @@ def write_ranges(
     """
     first = current = wanted[0]
     name = f"{in_file_name(first.topic)}-{first.partition}-{first.start_offset}-{attempt_id}"
-    files = PartitionedFiles(
-        f"{writing.folder}/{name}",
-        partial(create_file, writing.io_properties),
-        writing.shape.table_layout,
-        partitions_max=writing.partitions_max,
-        target_bytes=writing.target_file_bytes,
-    )
+    create = partial(create_file, writing.io_properties)
+    files: PartitionedFiles | ChangeFileWriter
+    if writing.shape.upsert is None:
+        files = PartitionedFiles(
+            f"{writing.folder}/{name}",
+            create,
+            writing.shape.table_layout,
+            partitions_max=writing.partitions_max,
+            target_bytes=writing.target_file_bytes,
+        )
+    else:
+        files = ChangeFileWriter(f"{writing.folder}/{name}", create, writing.shape)
     dead = None if writing.dead_letter_table is None else DeadLetterFiles(writing.dead_letter_table, name)
     bin_ = BadRecordCollector(settings_of_client(reading.bootstrap, reading.client_options), writing.dead_letter, dead)
     try:
         with closing(bin_), closing(RangeConnections()) as connections:
-            task = _Task(writing, files, bin_, writing.shape.decoder(reading.registry))
+            task = _Task(writing, files, bin_, reading.registry)
             for current in wanted:
                 parts = read_range(
                     current,
@@ -160,10 +166,16 @@ class _Task:
     """The state of a running write task."""
 
     def __init__(
-        self, writing: WriteSettings, files: PartitionedFiles, bad: BadRecordCollector, decoder: ValueDecoder | None
+        self,
+        writing: WriteSettings,
+        files: PartitionedFiles | ChangeFileWriter,
+        bad: BadRecordCollector,
+        registry: RegistryTarget | None,
     ) -> None:
         self._writing = writing
-        self._decoder = decoder
+        is_state = writing.shape.upsert is not None
+        self._decoder = None if is_state else writing.shape.decoder(registry)
+        self._changes = writing.shape.change_decoder(registry) if is_state else None
         self._files = files
         self._bad = bad
         self._records = self._kept_values = self._without_time = self._readable = self._with_event_field = 0
@@ -180,11 +192,15 @@ class _Task:
         """Write the records of one fetch response."""
         sent_ms = part.column("timestamp").cast(pa.int64())
         for number, batch in enumerate(_batches(part)):
-            rows = to_rows(batch, self._writing.shape, self._decoder, self._writing.keep_values)
+            if self._changes is not None:
+                rows = to_change_rows(batch, self._writing.shape, self._changes)
+            else:
+                rows = to_rows(batch, self._writing.shape, self._decoder, self._writing.keep_values)
             if (rows.found or self._writing.shape.is_guess) and self._decoder is not None:
                 self._renames = Aliases.together([self._renames, self._decoder.renames(batch.column("value"))])
             self._files.add(rows.batch)
-            self._count(partition, rows)
+            times = rows.batch if self._changes is None else batch
+            self._count(partition, rows, times.column(self._writing.shape.time_column))
             self._readable += pc.and_(batch.column("value").is_valid(), rows.reasons.is_null()).true_count
             if rows.reasons.null_count < len(rows.reasons):
                 sent = sent_ms.slice(number * BATCH_RECORDS, batch.num_rows)
@@ -192,15 +208,14 @@ class _Task:
         if self._audit is not None:
             self._audit.add(partition, part)
 
-    def _count(self, partition: TopicPartition, rows: TableRows) -> None:
-        self._records += rows.batch.num_rows
+    def _count(self, partition: TopicPartition, rows: TableRows, times: pa.Array) -> None:
+        self._records += len(rows.reasons)
         self._kept_values += rows.kept_values
         self._lost_values += rows.lost_values
         self._counts = added_counts([self._counts, rows.counts])
         self._with_event_field += rows.with_event_field
         if rows.found:
             self._found = merge_fields([self._found, rows.found])
-        times = rows.batch.column(self._writing.shape.time_column)
         self._without_time += times.null_count
         milliseconds = pc.divide(times.cast(pa.int64()), 1_000)
         latest = pc.max(milliseconds).as_py()
@@ -248,15 +263,18 @@ def infer_ranges(wanted: Sequence[OffsetRange], reading: ReadSettings, shape: Ta
     found: Fields = {}
     renames = NO_ALIASES
     try:
-        decoder = shape.decoder(reading.registry)
+        decoder = None if shape.upsert is not None else shape.decoder(reading.registry)
+        changes = None if shape.upsert is None else shape.change_decoder(reading.registry)
         with closing(RangeConnections()) as connections:
             for current in wanted:
                 parts = read_range(
                     current, reading.bootstrap, reading.client_options, include_headers=False, connections=connections
                 )
                 for part in parts:
-                    if decoder is not None:
-                        values = part.column("value")
+                    values = part.column("value")
+                    if changes is not None:
+                        found = merge_fields([found, changes.infer(values, part.column("key"))])
+                    elif decoder is not None:
                         found = merge_fields([found, decoder.infer(values)])
                         renames = Aliases.together([renames, decoder.renames(values)])
     except (BarnabasError, OSError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,15 +18,16 @@ from barnabas.formats.decoding import KEEP_VALUES, KeepValues
 from barnabas.formats.event_time import EventTime
 from barnabas.formats.json_fields import JsonRules
 from barnabas.formats.times import checked_zone
-from barnabas.formats.value_format import RAW
+from barnabas.formats.upsert_rules import UpsertRules
+from barnabas.formats.value_format import JSON, RAW
 from barnabas.model import TopicPartition
 from barnabas.serialization.registry_settings import RegistrySettings
-from barnabas.serialization.value_decoders import value_decoder
+from barnabas.serialization.value_decoders import AVRO, PROTOBUF, value_decoder
 from barnabas.spark.bad_records import BadRecordLimit
 from barnabas.spark.errors import LoadsFailedError
 from barnabas.spark.layout_syntax import parse_partition, parse_sort
 from barnabas.spark.load_bounds import check_bounds
-from barnabas.spark.load_types import Bound, LoadResult, LoadSettings, ProgressCallback, TableLoad
+from barnabas.spark.load_types import DELETE_MEMORY, Bound, LoadResult, LoadSettings, ProgressCallback, TableLoad
 from barnabas.spark.range_reading import check_reachable
 from barnabas.spark.run_ids import check_run_id
 from barnabas.spark.session import LocalSessions, Sessions
@@ -65,6 +67,12 @@ def load(
     partition_by: str | Sequence[str] | None = None,
     sort_by: str | Sequence[str] | None = None,
     keep_values: KeepValues = "bad",
+    upsert: str | Sequence[str] | None = None,
+    op: str | None = None,
+    order_by: str | None = None,
+    delete: str | None = None,
+    envelope: str | None = None,
+    delete_memory: timedelta | None = None,
     max_bad_records: int | str | None = None,
     strict: bool = False,
     target_file_bytes: int | None = None,
@@ -126,6 +134,16 @@ def load(
     :param sort_by: For a new table: the order of the rows in each file, such as `"user_id, event_time desc"`.
     :param keep_values: The values that are also kept whole in the column `value`: `bad` keeps values that the columns
         cannot reproduce, `all` keeps every value, `none` keeps no value.
+    :param upsert: The key columns of a state table, which has only the last change of each key: `"id"`, or a list. None
+        for a table with a row for each record.
+    :param op: With `upsert`: the field with the operation.
+    :param order_by: With `upsert`: the order of the changes of a key: `offset` (the default), `ts` for the records'
+        timestamps, or a field such as `updated_at` or `source.ts_ms`.
+    :param delete: With `upsert`: the records that delete a row: `tombstone` (the default), `op=d` for a value of the
+        field `op`, both with a comma, or `never`.
+    :param envelope: With `upsert`: the change events around the rows: `none`, `debezium` or `maxwell`.
+    :param delete_memory: With `upsert`: the time for which the table `NAME__deleted` remembers deleted keys, so that an
+        older change that arrives late does not restore the row. None is 7 days, zero no memory.
     :param max_bad_records: The maximum number of bad records, as a count or a share such as `"0.5%"`. None if there is
         no limit. A load with more bad records commits nothing.
     :param strict: True raises an error if no record has the event-time field. A load into a new table always raises it.
@@ -179,13 +197,35 @@ def load(
         run_id=None if run_id is None else check_run_id(run_id),
         until=until,
         backfill=check_bounds(until, backfill_from, backfill_to, names, SYSTEM_CLOCK.time_ms()),
+        upsert=_upsert(upsert, op, order_by, delete, envelope),
+        delete_memory=DELETE_MEMORY if delete_memory is None else delete_memory,
     )
     _check(settings, names)
+    if settings.upsert is not None and table_format != ICEBERG:
+        raise ConfigurationError("upsert (--upsert) needs Iceberg tables (--table-format iceberg)")
     session = None if callable(spark) else spark
     place = place_of(table, session, warehouse, catalog, catalog_properties, table_format)
     target = open_place(place)
     report = on_progress or (lambda progress: None)
     return _load_groups(names, table, target, settings, report, spark, tracer_provider)
+
+
+def _upsert(
+    keys: str | Sequence[str] | None, op: str | None, order_by: str | None, delete: str | None, envelope: str | None
+) -> UpsertRules | None:
+    """Return the rules of a state table.
+
+    :raises ConfigurationError: a rule is invalid, or there are no keys.
+    """
+    if keys is not None:
+        return UpsertRules.of(keys, op, order_by, delete, envelope)
+    given = {"op": op, "order_by": order_by, "delete": delete, "envelope": envelope}
+    name = next((name for name, value in given.items() if value is not None), None)
+    if name is not None:
+        raise ConfigurationError(
+            f"{name} (--{name.replace('_', '-')}) needs the key columns of a state table: upsert (--upsert)"
+        )
+    return None
 
 
 def _registry(url: str | None, options: Mapping[str, str] | None) -> RegistrySettings | None:
@@ -279,6 +319,8 @@ def _check(settings: LoadSettings, topics: Sequence[str]) -> None:
         raise ConfigurationError(
             "keep_values none (--keep-values none) needs decoded values, and the format is raw; choose another format"
         )
+    if settings.upsert is not None:
+        _check_upsert(settings)
     if settings.fields is not None and settings.value_format == RAW:
         raise ConfigurationError("fields (--fields) need decoded values, and the format is raw; use --format json")
     for partition, offset in settings.starting_offsets.items():
@@ -295,3 +337,31 @@ def _check(settings: LoadSettings, topics: Sequence[str]) -> None:
             f"dead_letter (--dead-letter): {settings.dead_letter!r} is one of the loaded topics; use another topic"
         )
     check_reachable(settings.bootstrap, settings.client_options)
+
+
+def _check_upsert(settings: LoadSettings) -> None:
+    """Check the settings of a state table.
+
+    :raises ConfigurationError: A setting needs a table with a row for each record.
+    """
+    if settings.value_format not in (JSON, AVRO, PROTOBUF):
+        raise ConfigurationError(
+            f"upsert (--upsert) needs rows with columns, and the format is {settings.value_format}; use --format json, "
+            "avro or protobuf"
+        )
+    if settings.event_time is not None or settings.timezone is not None:
+        raise ConfigurationError(
+            "event_time and timezone (--event-time, --timezone): a state table (--upsert) has no event days"
+        )
+    if settings.partition_by is not None or settings.sort_by is not None:
+        raise ConfigurationError(
+            "partition_by and sort_by (--partition-by, --sort-by): the files of a state table (--upsert) are sorted by "
+            "key, without partitions"
+        )
+    if settings.keep_values != "bad":
+        raise ConfigurationError(
+            "keep_values (--keep-values): a state table (--upsert) has no whole values; load the history into another "
+            "table"
+        )
+    if settings.delete_memory < timedelta(0):
+        raise ConfigurationError("delete_memory (--delete-memory) is negative; use 0 or more")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Literal
 
 from barnabas.formats.column_types import ColumnType
@@ -11,13 +12,18 @@ from barnabas.formats.decoding import KeepValues
 from barnabas.formats.event_time import EventTime
 from barnabas.formats.further_columns import Counts
 from barnabas.formats.json_fields import JsonRules
+from barnabas.formats.upsert_rules import UpsertRules
 from barnabas.model import TopicPartition
 from barnabas.serialization.registry_settings import RegistryTarget
 from barnabas.spark.bad_records import BadRecordLimit, BadRecords
 from barnabas.spark.layout_syntax import Term
 from barnabas.spark.offset_ranges import OffsetRange
 
-Step = Literal["planning", "inferring", "writing", "gathering", "committing", "done"]
+Step = Literal["planning", "inferring", "writing", "gathering", "merging", "committing", "done"]
+
+
+DELETE_MEMORY = timedelta(days=7)
+"""The time for which a state table remembers deleted keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,16 @@ class TableLoad:
     """True if an earlier load with the same run id had committed this. This load has added nothing."""
     audited_windows: int = 0
     """The number of windows whose counts the load reported to the audit; 0 without audit."""
+    upserts: int = 0
+    """The number of keys that got a new row in a state table (`upsert`)."""
+    deletes: int = 0
+    """The number of keys that changes of this load deleted from a state table."""
+    outdated: int = 0
+    """The number of keys whose changes in this load are older than the state table's row, or than its deletion."""
+    keys_of_records: tuple[str, ...] = ()
+    """The key columns of a state table that no row has; the load takes them from the records' keys."""
+    rewritten_files: int = 0
+    """The number of files of a state table that new files replace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,3 +153,5 @@ class LoadSettings:
     run_id: str | None = None
     until: Bound | None = None
     backfill: Backfill | None = None
+    upsert: UpsertRules | None = None
+    delete_memory: timedelta = DELETE_MEMORY

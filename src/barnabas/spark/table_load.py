@@ -8,11 +8,14 @@ The steps, and the state after a kill in each:
 formats
    are inferred from a sample. If the tasks of step 4 find a field that the sample lacks, the load infers from all
    records and writes again.
+   For a state table (`upsert`), all records are read.
 4. *Write*: tasks on the executors read ranges and write Parquet files to this load's data directory. After a kill no
    snapshot references these files; readers do not see them, and the next load removes them. The load merges small files
    of the same partition if there are many (small_file_merge.py). With an audit, the load publishes its counts before
    the commit (load_audit.py); without a commit they are ignored. The rows of bad records are committed to the
    dead-letter table, if there is one (dead_letter_table.py).
+   For a state table, the tasks write changes, and this process merges them into the files of the table
+   (state_merge.py). Deleted keys are committed to a side table first (deleted_keys.py).
 5. *Commit* one snapshot with the files, their offset ranges and the next offsets: all of it or nothing. The commit
 fails
    if another writer has committed since step 2.
@@ -43,14 +46,17 @@ from barnabas.formats.field_aliases import NO_ALIASES, Aliases, Renaming, kept_b
 from barnabas.formats.further_columns import added_counts, is_further
 from barnabas.formats.json_fields import JsonRules
 from barnabas.formats.line_patterns import TIME_GROUP
+from barnabas.formats.upsert_rules import CHANGE_ORDER
 from barnabas.formats.value_format import JSON, LINES, RAW
 from barnabas.model import TopicPartition
 from barnabas.serialization.value_decoders import AVRO, PROTOBUF
 from barnabas.spark.bad_records import BadRecords
+from barnabas.spark.change_files import ChangeFiles
 from barnabas.spark.completeness import CLOCK_DIFFERENCE_MAX_MS, COMPLETE, Completeness
 from barnabas.spark.data_files import TARGET_BYTES, DataFile
 from barnabas.spark.dead_letter_files import DeadLetterSettings
 from barnabas.spark.dead_letter_table import DeadLetterTable
+from barnabas.spark.deleted_keys import DeletedKeys
 from barnabas.spark.errors import (
     DataLossError,
     HistoryExpiredError,
@@ -71,6 +77,7 @@ from barnabas.spark.ledger import (
     ends_of_rows,
     snapshot_properties,
 )
+from barnabas.spark.library_errors import library_errors
 from barnabas.spark.load_audit import LoadAudit, wants_audit
 from barnabas.spark.load_bounds import (
     check_has_no_rows,
@@ -84,9 +91,11 @@ from barnabas.spark.load_checks import (
     check_event_field,
     check_layout,
     check_partitions,
+    check_upsert,
     missing_event_field,
+    with_state_fields,
 )
-from barnabas.spark.load_folder import claim_folder, remove_leftovers
+from barnabas.spark.load_folder import Folder, claim_folder, remove_leftovers
 from barnabas.spark.load_plan import (
     RECORDS_WORTH_A_TASK,
     TopicLoadPlan,
@@ -116,6 +125,7 @@ from barnabas.spark.range_reading import open_admin
 from barnabas.spark.run_ids import RUN_FILES, RUN_ID, CommittedRun
 from barnabas.spark.session import Sessions
 from barnabas.spark.small_file_merge import FileGroup, MergeSettings, merge_files, small_file_groups
+from barnabas.spark.state_merge import STATE_FILE_BYTES, Merged, MergeTarget, StateMerge
 from barnabas.spark.table_layout import layout_of_terms
 from barnabas.spark.table_schema import FIELDS_MAX
 from barnabas.spark.table_shape import TableShape
@@ -149,6 +159,8 @@ class _Outcome:
     gathered: Sequence[DataFile] = ()
     """The files to commit: small files are merged."""
     not_renamed: Mapping[str, str] = field(default_factory=dict)
+    merged: Merged | None = None
+    """The files of a state table that replace other files, and the deleted keys; None for other tables."""
 
     @property
     def records(self) -> int:
@@ -230,6 +242,7 @@ class TableLoader:
             )
         shape = self._shape(base, shares)
         dead = self._dead_letter_table(base)
+        deleted = self._deleted_keys(base)
         folder = claim_folder(location, self._load_id, self._table_name)
         try:
             rows_to = None if dead is None else dead.claim(topic_ids, plan.ranges)
@@ -239,32 +252,45 @@ class TableLoader:
                 outcome = self._write(location, shares, shape, planned_at_ms, audit_width_ms, rows_to)
                 assert outcome is not None, "the second shape is not inferred from a sample"
             missing_field = self._check(base, outcome)
-            outcome = replace(outcome, gathered=self._gathered(self._gathering(location, outcome), outcome.files))
+            outcome = self._with_files(base, location, outcome, deleted)
             folder.keep_only(file.path for file in outcome.gathered)
             properties = self._properties(base, outcome, ledger, topic_ids, plan, planned_at_ms)
             if audit is not None:
                 properties[AUDIT] = audit.report(outcome.account)
             dead_rows = self._commit_dead_letters(dead, rows_to, outcome, topic_ids, plan)
+            if deleted is not None and outcome.merged is not None:
+                deleted.commit(outcome.merged.deletions, outcome.shape, properties)
         except BaseException:
             folder.discard()
             if dead is not None:
                 dead.discard()
             raise
+        snapshot_id = self._commit(base, folder, outcome, properties)
+        until_ms = None if audit is None else audit.committed()
+        done = self._result(base, snapshot_id, plan, shape, outcome, removed, until_ms)
+        return replace(done, dead_letter_rows=dead_rows, missing_event_field=missing_field)
+
+    def _commit(self, base: StoredTable, folder: Folder, outcome: _Outcome, properties: dict[str, str]) -> int:
+        self._step("committing", outcome.records, outcome.records)
+        replaced = () if outcome.merged is None else outcome.merged.replaced
         try:
-            self._step("committing", outcome.records, outcome.records)
-            snapshot_id = base.commit(outcome.gathered, properties, outcome.shape)
+            snapshot_id = base.commit(outcome.gathered, properties, outcome.shape, replaced)
         except BaseException as error:
             folder.give_up_after(error)
             raise
         folder.release()
-        until_ms = None if audit is None else audit.committed()
-        done = self._result(base, snapshot_id, plan, shape, outcome, removed, until_ms)
-        return replace(done, dead_letter_rows=dead_rows, missing_event_field=missing_field)
+        return snapshot_id
 
     def _set_bounds(self, base: StoredTable) -> None:
         self._target_file_bytes = self._settings.target_file_bytes or base.target_file_bytes
         if not base.exists and self._settings.partition_by is not None:
             self._partitions_max = NEW_PARTITIONS_MAX
+
+    def _deleted_keys(self, base: StoredTable) -> DeletedKeys | None:
+        rules, memory = self._settings.upsert, self._settings.delete_memory
+        if rules is None or not rules.deletes_at_all or not memory:
+            return None
+        return DeletedKeys(self._store, self._table_name, base, memory, self._load_id, self._clock)
 
     def _commit_dead_letters(
         self,
@@ -279,6 +305,26 @@ class TableLoader:
             return 0
         merging = MergeSettings(rows_to.folder, rows_to.io_properties, rows_to.layout, rows_to.target_file_bytes)
         return dead.commit(self._gathered(merging, outcome.dead_letter_files), outcome.bad, topic_ids, plan.ranges)
+
+    def _with_files(
+        self, base: StoredTable, location: Location, outcome: _Outcome, deleted: DeletedKeys | None
+    ) -> _Outcome:
+        """Return the outcome with the files to commit."""
+        if outcome.shape.upsert is None:
+            return replace(outcome, gathered=self._gathered(self._gathering(location, outcome), outcome.files))
+        self._step("merging", outcome.records, outcome.records)
+        properties = dict(location.properties)
+        target = MergeTarget(
+            base,
+            outcome.shape,
+            self._folder(location),
+            properties,
+            min(self._target_file_bytes, STATE_FILE_BYTES),
+            None if deleted is None else deleted.remembered,
+        )
+        with library_errors(f"table {self._table_name} is unchanged: cannot merge the changes"):
+            merged = StateMerge(target, ChangeFiles(outcome.files, properties)).run()
+        return replace(outcome, gathered=merged.files, merged=merged)
 
     def _check(self, base: StoredTable, outcome: _Outcome) -> str | None:
         """Check that the results may be committed; return the event-time field if no record has a value in it."""
@@ -310,6 +356,7 @@ class TableLoader:
         shape, wanted = base.shape(self._settings.value_format), self._settings
         if shape is None:
             return
+        check_upsert(base, shape, wanted.upsert)
         if shape.value_format != wanted.value_format:
             raise ConfigurationError(
                 f"table {base.name} was loaded with format {shape.value_format}: use the same format, or choose "
@@ -380,10 +427,14 @@ class TableLoader:
             check_all_starts_given(states, starts)
         loaded = ledger.topics if ledger else {}
         for now in states:
-            if ledger is not None and now.name not in loaded and base.exists:
+            if ledger is not None and now.name not in loaded and self._may_add_again(base):
                 rows = base.rows_of(now.name, 0, ("topic", "partition", "offset"))
                 check_starts_after_rows(base.name, now.name, starts, ends_of_rows(rows))
         return TopicLoadPlan.merged([plan_topic(now, loaded.get(now.name), starts) for now in states])
+
+    def _may_add_again(self, base: StoredTable) -> bool:
+        """Return whether a second load of a record adds a second row. A state table has one row for each key."""
+        return base.exists and self._settings.upsert is None
 
     def _plan_backfill(
         self,
@@ -397,7 +448,7 @@ class TableLoader:
         plan = TopicLoadPlan.merged([plan_backfill(now, ledger, starts, ends) for now in states])
         for now in states:
             wanted = [each for each in plan.ranges if each.topic == now.name]
-            if base.exists and wanted:
+            if self._may_add_again(base) and wanted:
                 first = min(each.start_offset for each in wanted)
                 check_has_no_rows(base.name, wanted, base.rows_of(now.name, first, ("partition", "offset")))
         return plan
@@ -422,7 +473,11 @@ class TableLoader:
         wanted = self._settings
         known = base.shape(wanted.value_format)
         if known is not None:
-            own = {name: kind for name, kind in (known.fields or {}).items() if not is_further(name)}
+            own = {
+                name: kind
+                for name, kind in (known.fields or {}).items()
+                if not is_further(name) and (name != CHANGE_ORDER or known.upsert is None)
+            }
             if wanted.fields is not None and dict(wanted.fields) != own:
                 raise ConfigurationError(
                     f"table {base.name} has other fields, which cannot be changed: "
@@ -436,10 +491,13 @@ class TableLoader:
             rules=wanted.rules,
             takes_new_fields=takes_new,
             widens_types=base.widens_types,
+            upsert=wanted.upsert,
         )
         if wanted.value_format == RAW:
             return self._laid_out(base, replace(shape, event_time=shape.event_time.in_zone(wanted.timezone)))
         fields = wanted.fields
+        if shape.upsert is not None:
+            return self._state_shape(shares, shape)
         if fields is None:
             renaming, is_guess = self._infer(shares, shape, guesses=guesses and self._may_guess)
             fields = {name: settled(column_type) for name, column_type in islice(renaming.found.items(), FIELDS_MAX)}
@@ -467,6 +525,12 @@ class TableLoader:
         columns = set(shape.columns.values())
         taken = tuple(field.name for field in layout.partition if field.name not in columns)
         return replace(shape, layout=layout, taken=taken)
+
+    def _state_shape(self, shares: Sequence[Share], shape: TableShape) -> TableShape:
+        """Return the shape of a new state table. The fields are inferred from all records."""
+        is_quick = sum(map(_count, shares)) <= RECORDS_WORTH_A_TASK and (self._runs_here or is_local(self._sessions()))
+        parts = self._run("inferring", shares, partial(_infer, self._reading, shape), _count, is_here=is_quick)
+        return with_state_fields(shape, merge_fields(part.fields for part in parts), self._settings.fields)
 
     @property
     def _may_guess(self) -> bool:
@@ -654,6 +718,11 @@ class TableLoader:
             complete_until_ms=complete_until_ms,
             not_renamed=outcome.not_renamed,
             audited_windows=len(outcome.account),
+            upserts=0 if outcome.merged is None else outcome.merged.upserts,
+            deletes=0 if outcome.merged is None else outcome.merged.deletions.num_rows,
+            outdated=0 if outcome.merged is None else outcome.merged.outdated,
+            keys_of_records=() if outcome.shape.upsert is None else outcome.shape.upsert.keys_of_records,
+            rewritten_files=0 if outcome.merged is None else len(outcome.merged.replaced),
         )
 
 

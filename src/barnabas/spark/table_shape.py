@@ -22,6 +22,7 @@ from typing import cast
 
 import pyarrow as pa
 
+from barnabas.formats.change_events import ChangeDecoder, change_decoder
 from barnabas.formats.column_names import column_names
 from barnabas.formats.column_types import (
     ColumnType,
@@ -40,7 +41,8 @@ from barnabas.formats.event_time import RECORD, EventTime
 from barnabas.formats.field_aliases import NO_ALIASES, Aliases, Path, Renaming, renamed_within
 from barnabas.formats.json_fields import JsonRules
 from barnabas.formats.upsert_rules import POSITION, UpsertRules
-from barnabas.formats.value_format import RAW
+from barnabas.formats.value_format import JSON, RAW
+from barnabas.serialization.framed_json import without_schema_ids
 from barnabas.serialization.registry_settings import RegistryTarget
 from barnabas.serialization.value_decoders import value_decoder
 from barnabas.spark.table_layout import TableLayout
@@ -113,6 +115,20 @@ class TableShape:
             may_rename=self._may_rename,
             is_guess=self.is_guess,
         )
+
+    def change_decoder(self, registry: RegistryTarget | None = None) -> ChangeDecoder:
+        """Return the decoder of changes, for a state table.
+
+        :param registry: The URL of the schema registry, or its settings.
+        """
+        assert self.upsert is not None, "the table is a state table"
+        if self.value_format == JSON:
+            strip = None if registry is None else without_schema_ids
+            return change_decoder(self.upsert, self.rules, None, None, strip)
+        values, keys = (
+            value_decoder(self.value_format, self.rules, registry, may_rename=False, with_forms=False) for _ in range(2)
+        )
+        return change_decoder(self.upsert, self.rules, values, keys)
 
     @property
     def _may_rename(self) -> bool:

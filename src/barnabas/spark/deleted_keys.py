@@ -1,0 +1,153 @@
+"""The memory of deleted keys: a side table with the last change of each key that a load deleted.
+
+An older change that arrives late must not restore a deleted row. With the order of the deletion, the load knows that
+the change is older. The side table `NAME__deleted` has the key columns, the position and the order of each deletion,
+and the time at which the load wrote it. It forgets deletions after the delete memory (7 days by default).
+
+The side table has a commit of its own, before the commit of the load:
+
+- A kill before the first commit leaves both tables unchanged.
+- A kill between the two commits leaves deletions that the state table does not have yet. The next load reads the same
+  changes again. A change that equals the remembered deletion is applied.
+- Of two loads at once, one fails with a conflict, in either table.
+
+A side table that an earlier state table of this name has left is emptied by the first load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from barnabas.clock import Clock
+from barnabas.errors import ConfigurationError
+from barnabas.formats.column_names import column_names
+from barnabas.formats.upsert_rules import CHANGE_ORDER, NEVER, NO_ENVELOPE
+from barnabas.spark.change_files import DELETED
+from barnabas.spark.ledger import RECORDS
+from barnabas.spark.load_folder import claim_folder, remove_leftovers
+from barnabas.spark.state_merge import ChangeRows, MergeTarget, StateMerge
+from barnabas.spark.table_shape import TableShape
+from barnabas.spark.table_store import StoredFile, StoredTable, TableStore
+
+SUFFIX = "__deleted"
+DELETED_KEYS = "deleted-keys"
+"""The format of the side table."""
+DELETED_AT = "deleted_at"
+_TIME = pa.timestamp("us", tz="UTC")
+
+
+class DeletedKeys:
+    """The side table of a state table during one load.
+
+    :param base: the state table.
+    :param shape: the shape of the state table's rows.
+    :param memory: the age at which deletions are forgotten.
+    :raises ConfigurationError: the side table is another table.
+    :raises WarehouseError: the side table cannot be read.
+    """
+
+    def __init__(
+        self, store: TableStore, table_name: str, base: StoredTable, memory: timedelta, load_id: str, clock: Clock
+    ) -> None:
+        self._name = table_name + SUFFIX
+        self._table = store.begin(self._name)
+        if self._table.exists and self._table.format != DELETED_KEYS:
+            raise ConfigurationError(
+                f"table {self._table.name} is not the memory of deleted keys of {base.name}: rename it, or load into "
+                "another table"
+            )
+        self._is_left_over = not base.exists
+        self._now = datetime.fromtimestamp(clock.time_s(), UTC)
+        self._forgotten = self._now - memory
+        self._load_id = load_id
+        self._location = self._table.location()
+        folder = self._location.local_folder
+        if folder is not None:
+            remove_leftovers(folder, partial(store.committed_loads, self._name))
+
+    @property
+    def remembered(self) -> StoredTable | None:
+        """The deletions of earlier loads; None if there are none, or if they belong to an earlier table."""
+        return self._table if self._table.exists and not self._is_left_over else None
+
+    def commit(self, deletions: pa.Table, shape: TableShape, properties: Mapping[str, str]) -> None:
+        """Remember deletions, and forget old ones.
+
+        :param deletions: key columns, position and order of the deletions.
+        :param properties: the properties of the load's commit.
+        :raises LoadConflictError: another writer has committed meanwhile.
+        :raises WarehouseError: the commit failed, and the side table is unchanged.
+        """
+        expired = self._expired_files()
+        if not deletions.num_rows and not expired:
+            return
+        own = _shape_of(shape, self._table.shape())
+        rows = deletions.append_column(
+            DELETED_AT, pa.repeat(pa.scalar(self._now, _TIME), deletions.num_rows)
+        ).append_column(DELETED, pa.repeat(pa.scalar(False), deletions.num_rows))
+        uri = f"{self._location.uri}/data/{self._load_id}"
+        folder = claim_folder(self._location, self._load_id, self._name)
+        try:
+            target = MergeTarget(
+                None if self._is_left_over else self._table,
+                own,
+                uri,
+                dict(self._location.properties),
+                kept=pc.field(DELETED_AT) >= pa.scalar(self._forgotten, _TIME),
+            )
+            merged = StateMerge(target, ChangeRows(rows)).run()
+            folder.keep_only(file.path for file in merged.files)
+        except BaseException:
+            folder.discard()
+            raise
+        replaced = {file.path: file for file in (*merged.replaced, *expired)}
+        try:
+            self._table.commit(
+                merged.files, {**properties, RECORDS: str(deletions.num_rows)}, own, list(replaced.values())
+            )
+        except BaseException as error:
+            folder.give_up_after(error)
+            raise
+        folder.release()
+
+    def _expired_files(self) -> list[StoredFile]:
+        """Return the files that have only forgotten deletions, or those of an earlier table."""
+        if not self._table.exists:
+            return []
+        files = self._table.data_files([DELETED_AT])
+        if self._is_left_over:
+            return files
+        return [
+            file
+            for file in files
+            if DELETED_AT in file.bounds and _time_of(file.bounds[DELETED_AT][1]) < self._forgotten
+        ]
+
+
+def _time_of(bound: object) -> datetime:
+    """Return a bound as a time: Iceberg has microseconds."""
+    return bound if isinstance(bound, datetime) else pa.scalar(bound, _TIME).as_py()
+
+
+def _shape_of(state: TableShape, known: TableShape | None) -> TableShape:
+    """Return the shape of the side table, from the shape of the state table."""
+    rules, fields = state.upsert, state.fields
+    assert rules is not None, "the table is a state table"
+    assert fields is not None, "the values are decoded"
+    names = [*rules.keys, *([CHANGE_ORDER] if rules.has_order_column else [])]
+    columns = {name: state.columns[name] for name in names}
+    return TableShape(
+        DELETED_KEYS,
+        {**{name: fields[name] for name in names}, DELETED_AT: "timestamp"},
+        {**columns, DELETED_AT: next(iter(column_names([DELETED_AT], columns.values()).values()))},
+        takes_new_fields=False,
+        widens_types=state.widens_types if known is None else known.widens_types,
+        layout=state.layout,
+        upsert=replace(rules, op=None, deletes=(NEVER,), envelope=NO_ENVELOPE),
+    )

@@ -1,0 +1,248 @@
+"""State tables: each key has the row of its last change, over loads, deletions, and tables of other kinds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.clock import SYSTEM_CLOCK
+from barnabas.errors import ConfigurationError
+from barnabas.formats.upsert_rules import UpsertRules
+from barnabas.spark.errors import LoadConflictError
+from barnabas.spark.ledger import LEDGER
+from barnabas.spark.table_formats import format_of
+from barnabas.spark.table_place import ICEBERG
+from barnabas.spark.table_store import maintain
+from barnabas.spark.tables import scan_table
+from barnabas.spark.warehouse import TableBase
+from tests.support.loads_without_spark import Lake
+
+BY_ID = UpsertRules.of("id")
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    lake = Lake(tmp_path, ICEBERG)
+    lake.ms_between = 1
+    lake.stand_in(monkeypatch)
+    return lake
+
+
+def put(lake: Lake, *values: dict[str, Any] | None, key: bytes | None = None, partition: int = 0) -> None:
+    """Append records; `key` is the key of all of them."""
+    while len(lake.partitions) <= partition:
+        lake.partitions.append([])
+    log = lake.partitions[partition]
+    for value in values:
+        if key is not None:
+            lake.keys[partition, len(log)] = key
+        log.append(None if value is None else json.dumps(value).encode())
+
+
+def rows(lake: Lake, table: str = "t") -> Iterator[dict[str, Any]]:
+    for batch in scan_table(lake.folder, table, table_format=lake.place.table_format):
+        yield from batch.to_pylist()
+
+
+def state(lake: Lake, column: str = "n") -> dict[Any, Any]:
+    found = [(row["id"], row[column]) for row in rows(lake)]
+    assert len(dict(found)) == len(found), "each key has one row"
+    return dict(found)
+
+
+def load(lake: Lake, rules: UpsertRules = BY_ID, **more: Any) -> Any:
+    return lake.load(bad=None, upsert=rules, **more)
+
+
+def test_state_table_has_last_change_of_each_key_over_loads(lake: Lake) -> None:
+    put(lake, {"id": 1, "n": "a"}, {"id": 2, "n": "b"}, {"id": 1, "n": "c"})
+    first = load(lake)
+    put(lake, {"id": 2, "n": "d"}, {"id": 3, "n": "e"})
+    put(lake, None, key=b"1")
+    second = load(lake)
+    assert state(lake) == {2: "d", 3: "e"}
+    assert (first.upserts, second.upserts, second.deletes) == (2, 2, 1)
+    assert second.rewritten_files == 1
+    assert [(row["id"], row["offset"]) for row in rows(lake, "t__deleted")] == [(1, 5)]
+    assert load(lake).snapshot_id is None
+
+
+def test_data_and_offsets_of_a_state_table_are_in_one_snapshot(lake: Lake) -> None:
+    for number in range(3):
+        put(lake, {"id": 1, "n": str(number)}, {"id": number, "n": "x"})
+        load(lake)
+    base: Any = lake.open().current_table("t")
+    assert isinstance(base, TableBase)
+    assert len(base.table.snapshots()) == 3
+    assert all(LEDGER in snapshot.summary.additional_properties for snapshot in base.table.snapshots())
+
+
+def test_older_change_of_another_partition_does_not_replace_row_or_deletion(lake: Lake) -> None:
+    rules = UpsertRules.of("id", op="op", order_by="at")
+    put(lake, {"id": 1, "n": "new", "at": 20}, {"id": 2, "n": "old", "at": 5}, {"id": 2, "op": "d", "at": 30})
+    load(lake, rules)
+    put(
+        lake,
+        {"id": 1, "n": "late", "at": 10},
+        {"id": 2, "n": "late", "at": 10},
+        {"id": 3, "n": "x", "at": 1},
+        partition=1,
+    )
+    late = load(lake, rules)
+    assert state(lake) == {1: "new", 3: "x"}
+    assert late.outdated == 2
+    put(lake, {"id": 2, "n": "again", "at": 40}, partition=1)
+    load(lake, rules)
+    assert state(lake) == {1: "new", 2: "again", 3: "x"}
+
+
+def test_late_change_restores_row_without_delete_memory(lake: Lake) -> None:
+    rules = UpsertRules.of("id", op="op", order_by="at")
+    put(lake, {"id": 2, "n": "x", "at": 5}, {"id": 2, "op": "d", "at": 30})
+    load(lake, rules, delete_memory=timedelta(0))
+    put(lake, {"id": 2, "n": "late", "at": 10}, partition=1)
+    load(lake, rules, delete_memory=timedelta(0))
+    assert state(lake) == {2: "late"}
+    assert not lake.open().current_table("t__deleted").exists
+
+
+def test_deletions_are_forgotten_after_the_delete_memory(lake: Lake) -> None:
+    put(lake, {"id": 1, "n": "x"}, {"id": 2, "n": "x"})
+    put(lake, None, key=b"1")
+    load(lake, delete_memory=timedelta(microseconds=1))
+    put(lake, None, key=b"2")
+    load(lake, delete_memory=timedelta(microseconds=1))
+    assert [row["id"] for row in rows(lake, "t__deleted")] == [2]
+
+
+def test_new_columns_and_wider_types_of_changes_reach_the_table(lake: Lake) -> None:
+    put(lake, {"id": 1, "n": 1}, {"id": 2, "n": 2})
+    load(lake)
+    put(lake, {"id": 1, "n": 2.5, "more": "x"})
+    result = load(lake)
+    found = {row["id"]: row for row in rows(lake)}
+    assert (found[1]["n"], found[1]["n_double"], found[1]["more"]) == (None, 2.5, "x")
+    assert (found[2]["n"], found[2]["n_double"], found[2]["more"]) == (2, None, None)
+    assert set(result.new_fields) == {"n_double", "more"}
+
+
+def test_record_without_key_column_is_bad_and_changes_nothing(lake: Lake) -> None:
+    put(lake, {"id": 1, "n": "a"}, {"id": None, "n": "b"}, {"n": "c"})
+    result = load(lake)
+    assert state(lake) == {1: "a"}
+    assert result.bad.reasons == {"no key: a column of the key (id) is null": 2}
+    assert result.records == 3
+
+
+def test_key_column_that_no_row_has_comes_from_the_key_of_the_record(lake: Lake) -> None:
+    put(lake, {"n": "a"}, key=b"1")
+    put(lake, {"n": "b"}, key=b"2")
+    assert load(lake).keys_of_records == ("id",)
+    put(lake, {"n": "c"}, key=b"2")
+    put(lake, None, key=b"1")
+    assert load(lake).keys_of_records == ("id",)
+    assert state(lake) == {2: "c"}
+
+
+def test_load_of_changes_that_are_all_outdated_advances_the_offsets(lake: Lake) -> None:
+    rules = UpsertRules.of("id", order_by="at")
+    put(lake, {"id": 1, "n": "new", "at": 20})
+    load(lake, rules)
+    put(lake, {"id": 1, "n": "old", "at": 10})
+    assert load(lake, rules).outdated == 1
+    assert load(lake, rules).snapshot_id is None
+    assert state(lake) == {1: "new"}
+
+
+def test_all_rows_can_be_deleted(lake: Lake) -> None:
+    put(lake, {"id": 1, "n": "a"})
+    load(lake)
+    put(lake, None, key=b"1")
+    load(lake)
+    assert state(lake) == {}
+    put(lake, {"id": 1, "n": "b"})
+    load(lake)
+    assert state(lake) == {1: "b"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (BY_ID, None, "is a state table: load with --upsert id"),
+        (None, BY_ID, "has a row for each record"),
+        (BY_ID, replace(BY_ID, order_by="ts"), "has other rules: load with --upsert id --order-by offset"),
+    ],
+)
+def test_load_with_other_rules_is_refused(
+    lake: Lake, first: UpsertRules | None, second: UpsertRules | None, message: str
+) -> None:
+    put(lake, {"id": 1, "n": "a"})
+    lake.load(bad=None, upsert=first)
+    put(lake, {"id": 1, "n": "b"})
+    with pytest.raises(ConfigurationError, match=message):
+        lake.load(bad=None, upsert=second)
+
+
+def test_load_into_memory_of_deleted_keys_is_refused(lake: Lake) -> None:
+    put(lake, {"id": 1, "n": "a"})
+    put(lake, None, key=b"1")
+    load(lake)
+    with pytest.raises(ConfigurationError, match="memory of deleted keys"):
+        lake.load(table="t__deleted", bad=None)
+
+
+def test_new_table_without_key_or_order_field_is_refused(lake: Lake) -> None:
+    put(lake, {"n": "a"})
+    lake.keys[0, 0] = None
+    with pytest.raises(ConfigurationError, match="no record has the key column 'id'"):
+        load(lake)
+    with pytest.raises(ConfigurationError, match="no record has the field 'at'"):
+        load(lake, UpsertRules.of("n", order_by="at"))
+
+
+def test_second_of_two_loads_at_once_fails(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(lake, {"id": 1, "n": "a"})
+    load(lake)
+    put(lake, {"id": 1, "n": "b"})
+    commit = TableBase.commit
+
+    def commit_after_another_load(base: TableBase, *arguments: Any) -> int:
+        monkeypatch.setattr(TableBase, "commit", commit)
+        load(lake)
+        return commit(base, *arguments)
+
+    monkeypatch.setattr(TableBase, "commit", commit_after_another_load)
+    with pytest.raises(LoadConflictError):
+        load(lake)
+    assert state(lake) == {1: "b"}
+    assert len(lake.files()[0]) == 2, "the data files of both commits"
+
+
+def test_table_that_is_made_again_ignores_deletions_of_the_earlier_one(lake: Lake) -> None:
+    put(lake, {"id": 1, "n": "a"}, *({"id": 2, "n": str(number)} for number in range(5)))
+    put(lake, None, key=b"1")
+    load(lake)
+    lake.open().catalog.drop_table("default.t")  # type: ignore[attr-defined]
+    lake.partitions, lake.keys, lake.topic_id = [[]], {}, "two"
+    put(lake, {"id": 1, "n": "first of the new topic"})
+    load(lake)
+    assert state(lake) == {1: "first of the new topic"}
+    assert list(rows(lake, "t__deleted")) == []
+
+
+def test_maintenance_keeps_the_state_sorted_by_key(lake: Lake) -> None:
+    for number in (3, 1, 2):
+        put(lake, {"id": number, "n": "x"})
+        load(lake)
+    store = lake.open()
+    maintain(format_of(lake.place).maintainer(store, "t", SYSTEM_CLOCK))
+    assert [row["id"] for row in rows(lake)] == [1, 2, 3]
+    put(lake, {"id": 2, "n": "y"})
+    load(lake)
+    assert state(lake) == {1: "x", 2: "y", 3: "x"}
