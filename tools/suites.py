@@ -289,6 +289,7 @@ SCRIPTS = {
     "exporters": "exporters_suite.py",
     "security": "security_suite.py",
     "authorization": "authorization_suite.py",
+    "catalogs": "catalogs_suite.py",
     "console": "console_suite.py",
     "versions": "versions_suite.py",
     "week": "week_suite.py",

@@ -14,12 +14,18 @@ from typing import TYPE_CHECKING
 
 from barnabas.errors import ConfigurationError
 from barnabas.spark import JavaNotFoundError, MissingExtraError
-from barnabas.spark.errors import MissingPackageError, UnknownTopicError
+from barnabas.spark.errors import MissingPackageError, UnknownTopicError, WarehouseAccessError
 
 if TYPE_CHECKING:
     from barnabas.spark.load_types import LoadResult
 
-_SETUP_ERRORS = (ConfigurationError, MissingExtraError, MissingPackageError, JavaNotFoundError)
+_SETUP_ERRORS = (
+    ConfigurationError,
+    MissingExtraError,
+    MissingPackageError,
+    JavaNotFoundError,
+    WarehouseAccessError,
+)
 
 
 class PermanentFailures:

@@ -92,6 +92,10 @@ class WarehouseUnavailableError(WarehouseError):
         return True
 
 
+class WarehouseAccessError(WarehouseError):
+    """The catalog or the storage rejects the credentials, or they permit too little; the table is unchanged."""
+
+
 class WarehouseLockedError(WarehouseError):
     """Another process has locked the catalog of the embedded warehouse; the table is unchanged."""
 

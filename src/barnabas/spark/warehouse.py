@@ -42,7 +42,7 @@ from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
 from barnabas.spark.data_files import DataFile
 from barnabas.spark.embedded_catalog import NAME, EmbeddedCatalog
-from barnabas.spark.errors import CommitUnknownError, LoadConflictError, WarehouseError
+from barnabas.spark.errors import CommitUnknownError, LoadConflictError, WarehouseAccessError, WarehouseError
 from barnabas.spark.iceberg_files import add_files, bounds_of_file, files_of, manifests_of
 from barnabas.spark.iceberg_layout import (
     layout_of_table,
@@ -67,7 +67,7 @@ from barnabas.spark.ledger import (
     ends_of_rows,
     unknown_position_error,
 )
-from barnabas.spark.library_errors import library_errors, reason_of, warehouse_error
+from barnabas.spark.library_errors import is_denied, library_errors, reason_of, warehouse_error
 from barnabas.spark.parquet_batches import rows_of_file
 from barnabas.spark.run_ids import RUN_ID, RUNS, CommittedRun, remembered_run, with_run
 from barnabas.spark.spark_catalogs import is_known_to_pyiceberg, properties_in_spark, settings_of
@@ -94,6 +94,8 @@ TARGET_FILE_SIZE_DEFAULT = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
 # Errors after which a commit may still have succeeded.
 _UNCLEAR: tuple[type[Exception], type[Exception], type[Exception]] = (OSError, RESTError, OSError)
 """`_open_catalog` replaces the last class with SQLAlchemy's error once a catalog has imported SQLAlchemy."""
+_OF_CATALOG = frozenset({"uri", "credential", "token", "scope", "oauth2-server-uri"})
+_HEADER = "header."
 _REFUSED = (CommitFailedException, TableAlreadyExistsError)
 
 
@@ -423,12 +425,12 @@ class TableBase:
         :raises WarehouseError: The catalog does not answer, or rejects the request.
         """
         if self._table is not None:
-            return Location(self._table.location(), self._table.io.properties)
+            return Location(self._table.location(), storage_properties(self._table.io.properties))
         with library_errors(f"table {self.name}: the catalog cannot create the table"):
             staged = self._create_transaction(TableShape())
         # Keep the location: a catalog may assign another one in the next call.
         self._new_location = staged.table_metadata.location
-        return Location(self._new_location, staged._table.io.properties)
+        return Location(self._new_location, storage_properties(staged._table.io.properties))
 
     def contents(self) -> Contents:
         """Return the number and the sizes of the table's files, its records and snapshots."""
@@ -584,7 +586,11 @@ class TableBase:
 
     def _create_transaction(self, shape: TableShape) -> Transaction:
         for levels in range(1, len(self._name)):
-            self._catalog.create_namespace_if_not_exists(self._name[:levels])
+            try:
+                self._catalog.create_namespace_if_not_exists(self._name[:levels])
+            except Exception as error:
+                if not is_denied(error):  # whoever may create no namespaces may create tables in existing ones
+                    raise
         schema = _schema_of(shape)
         return self._catalog.create_table_transaction(
             self._name,
@@ -617,6 +623,10 @@ class TableBase:
             raise LoadConflictError(
                 f"table {self.name}: {happened} meanwhile, so this run committed nothing; run it again"
             ) from error
+        if is_denied(error):
+            raise WarehouseAccessError(
+                f"table {self.name}: cannot commit, the table is unchanged: {reason_of(error)}"
+            ) from error
         if _may_happen_later(error) or not isinstance(error, _UNCLEAR):
             raise unknown from error
         message = f"table {self.name}: cannot commit, the table is unchanged: {reason_of(error)}"
@@ -631,6 +641,21 @@ class TableBase:
         snapshot = self._catalog.load_table(self._name).current_snapshot()
         load_id = summary_of(snapshot).get(LOAD_ID) if snapshot else None
         return f"another load ({load_id}) was committed" if load_id else "another writer changed the table"
+
+
+def storage_properties(properties: Mapping[str, object]) -> dict[str, str]:
+    """Return the properties of a table that its storage may need: without the secrets of the catalog.
+
+    The tasks of a load get these properties. pyiceberg adds the login itself to them, an object that cannot be pickled.
+
+    >>> storage_properties({"credential": "id:secret", "s3.region": "us-east-1", "auth": {"type": "oauth2"}})
+    {'s3.region': 'us-east-1'}
+    """
+    return {
+        name: value
+        for name, value in properties.items()
+        if isinstance(value, str) and name not in _OF_CATALOG and not name.startswith(_HEADER)
+    }
 
 
 def _may_happen_later(error: Exception) -> bool:
