@@ -104,7 +104,7 @@ def test_given_token_that_expires_fails_the_load_which_a_new_token_continues(
     lake.values += [ROW]
     with pytest.raises(CommitUnknownError, match="NotAuthorizedException: the token has expired"):
         lake.load(bad=None, on_progress=expiring_before_the_commit(server))  # it cannot look at the table afterwards
-    with pytest.raises(WarehouseAccessError, match="cannot open the catalog prod: .*the token has expired"):
+    with pytest.raises(WarehouseAccessError, match=r"cannot open the catalog prod: .*the token has expired"):
         lake.load(bad=None)
     lake = lake_of(server, tmp_path, monkeypatch, {"token": server.token_for("loader")})
     lake.values += [ROW]

@@ -146,32 +146,34 @@ class SqlTables:
     def _answer(self, method: str, path: list[str], body: bytes) -> Answer:
         match method, path:
             case "GET", ["config"]:
-                return 200, {"defaults": {}, "overrides": {}}
+                answer: Any = {"defaults": {}, "overrides": {}}
             case "POST", ["namespaces"]:
                 levels = json.loads(body)["namespace"]
                 self._catalog.create_namespace(tuple(levels))
-                return 200, {"namespace": levels, "properties": {}}
+                answer = {"namespace": levels, "properties": {}}
             case (("GET" | "HEAD"), ["namespaces", namespace]):
                 self._catalog.load_namespace_properties(tuple(namespace.split(LEVELS)))
-                return 200, {"namespace": namespace.split(LEVELS), "properties": {}}
+                answer = {"namespace": namespace.split(LEVELS), "properties": {}}
             case "POST", ["namespaces", namespace, "tables"]:
                 asked = CreateTableRequest.model_validate({"location": None, **json.loads(body)})
-                return self._create((*namespace.split(LEVELS),), asked)
+                answer = self._create((*namespace.split(LEVELS),), asked)
             case (("GET" | "HEAD"), ["namespaces", namespace, "tables", name]):
-                return self._table((*namespace.split(LEVELS), name))
+                answer = self._table((*namespace.split(LEVELS), name))
             case "POST", ["namespaces", namespace, "tables", name]:
-                return self._commit((*namespace.split(LEVELS), name), CommitTableRequest.model_validate_json(body))
-        return error_answer(404, "NotFoundException", "no such endpoint")
+                changes = CommitTableRequest.model_validate_json(body)
+                answer = self._commit((*namespace.split(LEVELS), name), changes)
+            case _:
+                return error_answer(404, "NotFoundException", "no such endpoint")
+        return 200, answer
 
-    def _table(self, name: tuple[str, ...]) -> Answer:
+    def _table(self, name: tuple[str, ...]) -> Any:
         table = self._catalog.load_table(name)
         metadata = json.loads(table.metadata.model_dump_json())
-        return 200, {"metadata-location": table.metadata_location, "metadata": metadata, "config": {}}
+        return {"metadata-location": table.metadata_location, "metadata": metadata, "config": {}}
 
-    def _create(self, namespace: tuple[str, ...], asked: CreateTableRequest) -> Answer:
+    def _create(self, namespace: tuple[str, ...], asked: CreateTableRequest) -> Any:
         self._catalog.load_namespace_properties(namespace)
-        if not asked.stage_create:
-            return error_answer(501, "NotImplementedException", "only staged tables")
+        assert asked.stage_create, "loads create tables with their first commit"
         metadata = new_table_metadata(
             asked.table_schema,
             asked.partition_spec,
@@ -179,12 +181,12 @@ class SqlTables:
             asked.location or f"{self._warehouse}/{'/'.join(namespace)}/{asked.name}",
             dict(asked.properties),
         )
-        return 200, {"metadata": json.loads(metadata.model_dump_json()), "config": {}}
+        return {"metadata": json.loads(metadata.model_dump_json()), "config": {}}
 
-    def _commit(self, name: tuple[str, ...], asked: CommitTableRequest) -> Answer:
+    def _commit(self, name: tuple[str, ...], asked: CommitTableRequest) -> Any:
         named: Any = SimpleNamespace(name=lambda: name)
         done = self._catalog.commit_table(named, asked.requirements, asked.updates)
-        return 200, json.loads(done.model_dump_json())
+        return json.loads(done.model_dump_json())
 
 
 def forwarding_to(address: str) -> Upstream:
