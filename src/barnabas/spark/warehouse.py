@@ -589,7 +589,7 @@ class TableBase:
             try:
                 self._catalog.create_namespace_if_not_exists(self._name[:levels])
             except Exception as error:
-                if not is_denied(error):  # whoever may create no namespaces may create tables in existing ones
+                if not is_denied(error):  # a client without this permission may create tables in existing namespaces
                     raise
         schema = _schema_of(shape)
         return self._catalog.create_table_transaction(
