@@ -67,6 +67,45 @@ def status(name: str, place: TablePlace, as_json: bool) -> None:
 
 
 @table.command()
+@click.argument("name", metavar="[NAMESPACE.]TABLE")
+@place_options
+@click.option(
+    "--partitions",
+    "partitions_max",
+    type=click.IntRange(0, 1_000_000),
+    default=10,
+    show_default=True,
+    help="Show the sizes of so many partitions, the largest first.",
+)
+@click.option(
+    "--snapshots",
+    "snapshots_max",
+    type=click.IntRange(0, 1_000_000),
+    default=5,
+    show_default=True,
+    help="Show so many snapshots, the newest first.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+def show(name: str, place: TablePlace, partitions_max: int, snapshots_max: int, as_json: bool) -> None:
+    """Show a table: its columns, partitions, sort order, sizes, snapshots, loaded offsets and properties.
+
+    \b
+    barnabas table show clicks --warehouse ./warehouse
+    """
+    from barnabas.spark.table_formats import format_of, open_place
+
+    table_format, store = format_of(place), open_place(place)
+    from barnabas.cli.table_show import details_as_json, show_details
+    from barnabas.spark.table_details import table_details
+
+    details = table_details(table_format, store, name, snapshots_max)
+    if as_json:
+        show_json(details_as_json(details, partitions_max))
+    else:
+        show_details(details, partitions_max)
+
+
+@table.command()
 @click.argument("names", nargs=-1, required=True, metavar="[NAMESPACE.]TABLE...")
 @place_options
 @click.option(

@@ -16,7 +16,7 @@ from barnabas.spark.delta_schema import arrow_schema
 from barnabas.spark.delta_warehouse import DeltaWarehouse
 from barnabas.spark.library_errors import library_errors
 from barnabas.spark.projection import project
-from barnabas.spark.table_store import Maintainer, StoredTable, TableFormat, TableStore
+from barnabas.spark.table_store import Maintainer, StoredTable, TableDefinition, TableFormat, TableStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,6 +72,18 @@ def _files_of(stored: StoredTable, snapshot_id: int, start: int, count: int) -> 
     return files(stored, snapshot_id, start, count)
 
 
+def _definition(stored: StoredTable) -> TableDefinition:
+    from barnabas.spark.delta_snapshots import definition
+
+    return definition(stored)
+
+
 FORMAT = TableFormat(
-    open=DeltaWarehouse.open, maintainer=_maintainer, scan=_scan, frame=_frame, snapshots=_snapshots, files=_files_of
+    open=DeltaWarehouse.open,
+    maintainer=_maintainer,
+    scan=_scan,
+    frame=_frame,
+    snapshots=_snapshots,
+    files=_files_of,
+    definition=_definition,
 )

@@ -138,6 +138,12 @@ def column_names_of(text: str) -> list[str]:
     return list(_fields(text))
 
 
+def column_texts(text: str) -> dict[str, str]:
+    """Return the type of each column of a schema, nested types as JSON."""
+    types = {name: each["type"] for name, each in _fields(text).items()}
+    return {name: each if isinstance(each, str) else json.dumps(each) for name, each in types.items()}
+
+
 def arrow_schema(text: str) -> pa.Schema:
     """Return a schema as an Arrow schema."""
     return pa.schema([pa.field(name, _arrow_type(each["type"])) for name, each in _fields(text).items()])

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from barnabas.spark.delta_schema import column_texts, remembered
 from barnabas.spark.delta_storage_options import storage_options
 from barnabas.spark.delta_warehouse import path_of
 from barnabas.spark.errors import WarehouseError
@@ -21,7 +22,7 @@ from barnabas.spark.table_snapshots import (
     loaded_offsets,
     number_of,
 )
-from barnabas.spark.table_store import StoredTable
+from barnabas.spark.table_store import StoredTable, TableDefinition
 
 _PARTITION = "partition."
 """The prefix of the columns with the values of a partition."""
@@ -52,6 +53,29 @@ def _version(entry: Mapping[str, Any], current: int) -> TableSnapshot:
         added_by_load(entry) if added is None else added,
         number_of(metrics, "num_deleted_rows", "numDeletedRows"),
         loaded_offsets(entry),
+    )
+
+
+def definition(stored: StoredTable) -> TableDefinition:
+    """Return the definition of a table.
+
+    :raises WarehouseError: The table does not exist.
+    """
+    table: DeltaTable = stored.table
+    schema = str(table.schema().to_json())
+    columns = tuple(table.metadata().partition_columns)
+    shape = stored.shape()
+    assert shape is not None, "the table exists"
+    protocol = table.protocol()
+    return TableDefinition(
+        table_format=f"delta {protocol.min_reader_version}.{protocol.min_writer_version}",
+        columns=column_texts(schema),
+        partition_by=str(shape.table_layout) if columns else "",
+        partition_names=columns,
+        earlier=(),
+        sort_by="",
+        snapshot_id=int(table.version()),
+        properties={**table.metadata().configuration, **remembered(schema)},
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from barnabas.clock import Clock
-from barnabas.spark.table_store import Maintainer, StoredTable, TableFormat, TableStore
+from barnabas.spark.table_store import Maintainer, StoredTable, TableDefinition, TableFormat, TableStore
 from barnabas.spark.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -49,6 +49,18 @@ def _files_of(stored: StoredTable, snapshot_id: int, start: int, count: int) -> 
     return files(stored, snapshot_id, start, count)
 
 
+def _definition(stored: StoredTable) -> TableDefinition:
+    from barnabas.spark.iceberg_snapshots import definition
+
+    return definition(stored)
+
+
 FORMAT = TableFormat(
-    open=Warehouse.open, maintainer=_maintainer, scan=_scan, frame=_frame, snapshots=_snapshots, files=_files_of
+    open=Warehouse.open,
+    maintainer=_maintainer,
+    scan=_scan,
+    frame=_frame,
+    snapshots=_snapshots,
+    files=_files_of,
+    definition=_definition,
 )

@@ -169,6 +169,19 @@ def layout_of_table(metadata: TableMetadata) -> TableLayout:
     return layout_of(metadata.schema(), metadata.spec(), sort_order_of_table(metadata))
 
 
+def spec_text(schema: Schema, spec: PartitionSpec) -> str:
+    """Return a partition spec in the syntax of `--partition-by`, also with transforms that loads do not know."""
+    terms = []
+    for part in spec.fields:
+        transform = transform_of(part.transform)
+        column = schema.find_column_name(part.source_id) or f"(dropped column {part.source_id})"
+        if transform is None:
+            terms.append(f"{part.transform}({column})")
+        elif transform.kind != "void":
+            terms.append(transform.of(column))
+    return ", ".join(terms)
+
+
 def sort_order_of_table(metadata: TableMetadata) -> SortOrder:
     """Return the default sort order of a table."""
     orders = {order.order_id: order for order in metadata.sort_orders}

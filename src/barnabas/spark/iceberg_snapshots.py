@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
 
 from barnabas.spark.errors import WarehouseError
+from barnabas.spark.iceberg_layout import sort_order_of_table, spec_text, transform_of
 from barnabas.spark.iceberg_snapshot_expiry import summary_of
 from barnabas.spark.library_errors import library_errors
 from barnabas.spark.table_snapshots import (
@@ -21,7 +24,7 @@ from barnabas.spark.table_snapshots import (
     loaded_offsets,
     number_of,
 )
-from barnabas.spark.table_store import StoredTable
+from barnabas.spark.table_store import StoredTable, TableDefinition
 
 _CONTENTS = {
     DataFileContent.DATA: "data",
@@ -55,6 +58,39 @@ def _snapshot(table: Table, snapshot: Snapshot) -> TableSnapshot:
         number_of(properties, "deleted-records") or 0,
         loaded_offsets(properties),
     )
+
+
+def definition(stored: StoredTable) -> TableDefinition:
+    """Return the definition of a table.
+
+    :raises WarehouseError: The table does not exist.
+    """
+    table: Table = stored.table
+    metadata, schema = table.metadata, table.schema()
+    current = metadata.spec()
+    older = sorted(metadata.partition_specs, key=lambda spec: -spec.spec_id)
+    return TableDefinition(
+        table_format=f"iceberg {metadata.format_version}",
+        columns={field.name: str(field.field_type) for field in schema.fields},
+        partition_by=spec_text(schema, current),
+        partition_names=tuple(field.name for field in current.fields),
+        earlier=tuple(spec_text(schema, spec) for spec in older if spec.spec_id != current.spec_id),
+        sort_by=_sort_text(schema, sort_order_of_table(metadata)),
+        snapshot_id=metadata.current_snapshot_id,
+        properties=metadata.properties,
+    )
+
+
+def _sort_text(schema: Schema, order: SortOrder) -> str:
+    terms = []
+    for field in order.fields:
+        transform = transform_of(field.transform)
+        column = schema.find_column_name(field.source_id) or f"(dropped column {field.source_id})"
+        term = f"{field.transform}({column})" if transform is None else transform.of(column)
+        direction = " desc" if field.direction is SortDirection.DESC else ""
+        nulls = "first" if field.null_order is NullOrder.NULLS_FIRST else "last"
+        terms.append(f"{term}{direction} nulls {nulls}")
+    return ", ".join(terms)
 
 
 def files(stored: StoredTable, snapshot_id: int, start: int, count: int) -> FilePage:

@@ -63,6 +63,29 @@ class Contents:
 
 
 @dataclass(frozen=True, slots=True)
+class TableDefinition:
+    """The definition of a table.
+
+    :param table_format: The format and its version.
+    :param columns: The type of each column, in the words of the format.
+    :param partition_by: The partition fields of new files, in the syntax of `--partition-by`.
+    :param partition_names: The names of the partition fields or columns.
+    :param earlier: The partition fields of older specs, the newest first.
+    :param sort_by: The sort order of new files; empty without one.
+    :param snapshot_id: The current version; None for a table without data.
+    """
+
+    table_format: str
+    columns: Mapping[str, str]
+    partition_by: str
+    partition_names: tuple[str, ...]
+    earlier: tuple[str, ...]
+    sort_by: str
+    snapshot_id: int | None
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Maintained:
     """The result of maintenance: the numbers of merged, new and removed files, and of expired snapshots."""
 
@@ -246,6 +269,7 @@ class TableFormat:
     frame: Callable[[SparkSession, StoredTable, str | None], DataFrame]
     snapshots: Callable[[StoredTable, int, int], SnapshotPage]
     files: Callable[[StoredTable, int, int, int], FilePage]
+    definition: Callable[[StoredTable], TableDefinition]
 
 
 def maintain(
