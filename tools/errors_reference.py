@@ -330,6 +330,10 @@ EXCEPTIONS = {
         "Run the load again.",
     ),
     "spark.SparkFailedError": ("Spark did not start, or a job failed.", "The message has the last error of Spark."),
+    "spark.WarehouseAccessError": (
+        "The catalog or the storage rejects the credentials, or they permit too little.",
+        "Correct the secret or the permissions.",
+    ),
     "spark.WarehouseError": (
         "The warehouse is not writable or full, or the table is not a loaded table.",
         "The message names the table and the reason.",

@@ -137,6 +137,22 @@ def test_client_without_permission_for_namespaces_creates_tables_in_existing_one
         lake.load("nowhere.t", bad=None)
 
 
+def test_catalog_that_takes_no_tables_is_refused_in_one_line(
+    server: OAuthCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = lake_of(server, tmp_path, monkeypatch, credential(server))
+    lake.load(bad=None)
+    tables = "/v1/{prefix}/namespaces/{namespace}/tables"
+    server.endpoints = (f"GET {tables}", f"GET {tables}/{{table}}")  # as Unity Catalog's own server has
+    assert table_status(lake.open(), "t").records == 3
+    lake.values += [ROW]
+    for table in ("t", "other"):
+        with pytest.raises(WarehouseError, match="Server does not support endpoint: POST") as raised:
+            lake.load(table, bad=None)
+        assert not isinstance(raised.value, WarehouseAccessError)
+        assert "\n" not in str(raised.value)
+
+
 def test_second_of_two_loads_conflicts_and_maintenance_keeps_the_rows(
     server: OAuthCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ import base64
 import json
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -59,6 +59,7 @@ class OAuthCatalog:
     :param clients: The ids and secrets.
     :param readers: The ids that may change nothing.
     :param makes_namespaces: False forbids everyone to create namespaces.
+    :param endpoints: The endpoints that the server says it has; empty for the usual ones.
     :param vended: The credentials of the storage in each answer for a table.
     """
 
@@ -68,6 +69,7 @@ class OAuthCatalog:
     )
     readers: frozenset[str] = frozenset({"reader"})
     makes_namespaces: bool = True
+    endpoints: Sequence[str] = ()
     vended: Mapping[str, str] = field(default_factory=dict)
     clock: Clock = field(default_factory=ManualClock)
     address: str = ""
@@ -99,6 +101,8 @@ class OAuthCatalog:
         if not self.makes_namespaces and (method, path) == ("POST", "/v1/namespaces"):
             return error_answer(403, "ForbiddenException", f"{client} may not create namespaces")
         status, content = self.upstream(method, target, body)
+        if self.endpoints and path == "/v1/config":
+            content = {**content, "endpoints": list(self.endpoints)}
         if self.vended and isinstance(content, dict) and "metadata" in content:
             location = content["metadata"]["location"]
             config = {**content.get("config", {}), **self.vended}

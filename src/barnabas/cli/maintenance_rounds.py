@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from barnabas.spark.table_place import TablePlace
     from barnabas.spark.table_store import Maintained
 
+MERGED_BYTES_MAX = 128 * 1024 * 1024
+"""The largest merged file in bytes. A merge keeps all rows of a new file in memory, which are several times as large,
+in the process that also loads."""
 Outcome = tuple[str, "Maintained | Exception"]
 """A table name, and the result or the error of its maintenance."""
 
@@ -49,7 +52,7 @@ def maintained(place: TablePlace, names: Iterable[str]) -> Iterator[Outcome]:
             store = open_place(place)
             base = store.begin(name)
             if base.exists:
-                target = base.target_file_bytes
+                target = min(base.target_file_bytes, MERGED_BYTES_MAX)
                 maintainer = format_of(place).maintainer(store, name, SYSTEM_CLOCK)
                 small = min(SMALL_FILE_BYTES, target)
                 yield base.name, maintain(maintainer, target_bytes=target, small_bytes=small)

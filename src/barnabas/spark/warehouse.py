@@ -42,7 +42,7 @@ from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
 from barnabas.spark.data_files import DataFile
 from barnabas.spark.embedded_catalog import NAME, EmbeddedCatalog
-from barnabas.spark.errors import CommitUnknownError, LoadConflictError, WarehouseAccessError, WarehouseError
+from barnabas.spark.errors import CommitUnknownError, LoadConflictError, WarehouseError
 from barnabas.spark.iceberg_files import add_files, bounds_of_file, files_of, manifests_of
 from barnabas.spark.iceberg_layout import (
     layout_of_table,
@@ -623,11 +623,8 @@ class TableBase:
             raise LoadConflictError(
                 f"table {self.name}: {happened} meanwhile, so this run committed nothing; run it again"
             ) from error
-        if is_denied(error):
-            raise WarehouseAccessError(
-                f"table {self.name}: cannot commit, the table is unchanged: {reason_of(error)}"
-            ) from error
-        if _may_happen_later(error) or not isinstance(error, _UNCLEAR):
+        is_refused = is_denied(error) or isinstance(error, NotImplementedError)  # a catalog that only reads
+        if not is_refused and (_may_happen_later(error) or not isinstance(error, _UNCLEAR)):
             raise unknown from error
         message = f"table {self.name}: cannot commit, the table is unchanged: {reason_of(error)}"
         raise warehouse_error(error)(message) from error
