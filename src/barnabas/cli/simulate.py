@@ -194,7 +194,11 @@ def clicks(
     show_default=True,
     help="Form of the values. The deletes of plain rows are tombstones.",
 )
-@click.option("--tombstones/--no-tombstones", default=True, help="Send a tombstone after each delete.  [default: on]")
+@click.option(
+    "--tombstones/--no-tombstones",
+    default=None,
+    help="Send a tombstone after each delete.  [default: on; off with --late and --spread]",
+)
 @click.option(
     "--repeats",
     metavar="SHARE",
@@ -243,7 +247,7 @@ def orders(
     start_ms: int | None,
     rows: int | None,
     envelope: Envelope,
-    tombstones: bool,
+    tombstones: bool | None,
     repeats: float,
     late: float,
     spread: bool,
@@ -274,7 +278,7 @@ def orders(
         order_settings(total, rate, seed, start_ms, rows, schema_change),
         DeliverySettings(repeats, late),
         envelope,
-        tombstones=tombstones,
+        tombstones=not (late or spread) if tombstones is None else tombstones,
     )
     if truth is not None:
         truth.touch()

@@ -26,17 +26,34 @@ DELETED = "\x1fdeleted"
 """The column of change files that says whether the change deletes the row. No field has a column of this name."""
 
 
-def narrow_schema(shape: TableShape) -> tuple[pa.Schema, str | None]:
-    """Return the columns that decide which change of a key is the last one, and the column that orders them."""
-    assert shape.upsert is not None, "the table is a state table"
-    names, order = [*shape.key_columns, *POSITION], None
-    if shape.upsert.has_order_column:
-        order = shape.columns[CHANGE_ORDER]
-        names.append(order)
-    elif shape.upsert.order_by == RECORD_TIME:
-        order = "timestamp"
-    whole = shape.state_schema()
-    return pa.schema([whole.field(name) for name in dict.fromkeys(names)]), order
+@dataclass(frozen=True, slots=True)
+class MergeColumns:
+    """The columns of a table that has one row for each key.
+
+    :param schema: all columns.
+    :param order: the column that orders the changes of a key; None to order by offset.
+    :param position: the columns with the position of a row's last change.
+    """
+
+    schema: pa.Schema
+    keys: tuple[str, ...]
+    order: str | None
+    position: tuple[str, ...] = POSITION
+
+    @classmethod
+    def of(cls, shape: TableShape) -> MergeColumns:
+        """Return the columns of a state table."""
+        assert shape.upsert is not None, "the table is a state table"
+        order = "timestamp" if shape.upsert.order_by == RECORD_TIME else None
+        if shape.upsert.has_order_column:
+            order = shape.columns[CHANGE_ORDER]
+        return cls(shape.state_schema(), shape.key_columns, order)
+
+    @property
+    def narrow(self) -> pa.Schema:
+        """The columns that decide which change of a key is the last one."""
+        names = [*self.keys, *self.position, *([] if self.order is None else [self.order])]
+        return pa.schema([self.schema.field(name) for name in dict.fromkeys(names)])
 
 
 def to_change_rows(records: pa.RecordBatch, shape: TableShape, decoder: ChangeDecoder) -> TableRows:
@@ -69,7 +86,7 @@ class ChangeFileWriter:
         self._prefix = prefix
         self._create = create
         self._keys = shape.key_columns
-        self._order = narrow_schema(shape)[1]
+        self._order = MergeColumns.of(shape).order
         self._buffered_bytes_max = buffered_bytes_max
         self._batches: list[pa.RecordBatch] = []
         self._buffered_bytes = 0

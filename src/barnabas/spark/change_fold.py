@@ -78,12 +78,10 @@ def last_changes(codes: Numbers, rows: pa.Table, order: Column | None) -> Last:
     """Return the last change of each key. Of equal changes, the later row is the last.
 
     :param codes: the number of each row's key. Each number from 0 to the highest one appears.
-    :param rows: columns `topic`, `partition` and `offset`.
+    :param rows: columns `topic`, `partition` and `offset`; changes without them are ordered as the rows.
     :param order: the order value of each row; None to order by offset.
     """
-    offsets = _numbers(comparable(rows.column("offset")))
-    partitions = _numbers(comparable(rows.column("partition")))
-    places = ranks(rows.column("topic")) * (int(partitions.max(initial=0)) + 1) + partitions
+    offsets, places = _positions(rows)
     if order is None:
         by_order = np.lexsort((places, offsets, codes))
         last = by_order[_ends(codes[by_order])]
@@ -109,9 +107,7 @@ def candidates(codes: Numbers, rows: pa.Table, order: Column | None) -> Numbers:
     """
     if order is None:
         return np.sort(last_changes(codes, rows, None).rows)
-    offsets = _numbers(comparable(rows.column("offset")))
-    partitions = _numbers(comparable(rows.column("partition")))
-    places = ranks(rows.column("topic")) * (int(partitions.max(initial=0)) + 1) + partitions
+    offsets, places = _positions(rows)
     values = ranks(order)
     by_order = np.lexsort((offsets, places, values, codes))
     by_order = by_order[values[by_order] >= 0]
@@ -120,6 +116,15 @@ def candidates(codes: Numbers, rows: pa.Table, order: Column | None) -> Numbers:
     by_offset = by_offset[values[by_offset] < 0]
     groups = codes[by_offset] * (int(places.max(initial=0)) + 1) + places[by_offset]
     return np.sort(np.concatenate([last, by_offset[_ends(groups)]]))
+
+
+def _positions(rows: pa.Table) -> tuple[Numbers, Numbers]:
+    """Return the offset of each row, and the rank of its partition."""
+    if "offset" not in rows.column_names:
+        return np.arange(rows.num_rows), np.zeros(rows.num_rows, np.int64)
+    partitions = _numbers(comparable(rows.column("partition")))
+    places = ranks(rows.column("topic")) * (int(partitions.max(initial=0)) + 1) + partitions
+    return _numbers(comparable(rows.column("offset"))), places
 
 
 def take_last(rows: pa.Table, last: Last, order: str | None) -> pa.Table:

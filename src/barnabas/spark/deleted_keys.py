@@ -28,7 +28,7 @@ from barnabas.clock import Clock
 from barnabas.errors import ConfigurationError
 from barnabas.formats.column_names import column_names
 from barnabas.formats.upsert_rules import CHANGE_ORDER, NEVER, NO_ENVELOPE
-from barnabas.spark.change_files import DELETED
+from barnabas.spark.change_files import DELETED, MergeColumns
 from barnabas.spark.ledger import RECORDS
 from barnabas.spark.load_folder import claim_folder, remove_leftovers
 from barnabas.spark.state_merge import ChangeRows, MergeTarget, StateMerge
@@ -96,7 +96,7 @@ class DeletedKeys:
         try:
             target = MergeTarget(
                 None if self._is_left_over else self._table,
-                own,
+                MergeColumns.of(own),
                 uri,
                 dict(self._location.properties),
                 kept=pc.field(DELETED_AT) >= pa.scalar(self._forgotten, _TIME),

@@ -264,7 +264,9 @@ class DeltaBase:
         obstacle = obstacle_to_loads(self._schema, table.metadata().configuration)
         shape = self.shape()
         assert shape is not None, "the table exists"
-        return obstacle or obstacle_of_delta_layout(shape.table_layout, shape.column_types())
+        if obstacle is not None or shape.upsert is not None:  # `_check` allows state tables no partitions
+            return obstacle
+        return obstacle_of_delta_layout(shape.table_layout, shape.column_types())
 
     def check_layout(self, layout: TableLayout, shape: TableShape) -> TableLayout:
         """Return the layout of a new table, whose files lack the partition columns.

@@ -201,8 +201,6 @@ def load(
         delete_memory=DELETE_MEMORY if delete_memory is None else delete_memory,
     )
     _check(settings, names)
-    if settings.upsert is not None and table_format != ICEBERG:
-        raise ConfigurationError("upsert (--upsert) needs Iceberg tables (--table-format iceberg)")
     session = None if callable(spark) else spark
     place = place_of(table, session, warehouse, catalog, catalog_properties, table_format)
     target = open_place(place)

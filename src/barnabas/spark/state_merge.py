@@ -10,7 +10,7 @@ at most `ROWS_PER_PASS` changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,11 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from barnabas.spark.change_files import DELETED, narrow_schema
+from barnabas.spark.change_files import DELETED, MergeColumns
 from barnabas.spark.change_fold import KeyIndex, Numbers, candidates, last_changes, ranks, take_last
 from barnabas.spark.data_files import DataFile, columns_with_bounds, columns_with_dictionaries, create_file
-from barnabas.spark.table_shape import TableShape
-from barnabas.spark.table_store import StoredFile, StoredTable
+from barnabas.spark.table_store import StoredFile
 
 ROWS_PER_PASS = 1_000_000
 STATE_FILE_BYTES = 64 * 1024 * 1024
@@ -55,22 +54,30 @@ class ChangeRows:
         yield from self.rows.select(schema.names).cast(schema).to_batches()
 
 
+class MergeBase(Protocol):
+    """The version of a table that changes are merged into."""
+
+    def data_files(self, columns: Collection[str]) -> list[StoredFile]: ...
+
+    def rows_of_file(self, file: StoredFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class MergeTarget:
     """The table that changes are merged into, and the folder for its new files.
 
     :param base: the version of the table; None to ignore its rows.
-    :param shape: the shape of the table after the merge.
+    :param columns: the columns of the table after the merge.
     :param remembered: the deletions that the table remembers; None for none.
     :param kept: the condition that rows of rewritten files must meet to be kept; None for all rows.
     """
 
-    base: StoredTable | None
-    shape: TableShape
+    base: MergeBase | None
+    columns: MergeColumns
     folder: str
     io_properties: Mapping[str, str]
     target_file_bytes: int = STATE_FILE_BYTES
-    remembered: StoredTable | None = None
+    remembered: MergeBase | None = None
     kept: pc.Expression | None = None
 
 
@@ -129,7 +136,7 @@ class _Writer:
         if not self._parts:
             return
         rows = pa.concat_tables(self._parts)
-        rows = rows.sort_by([(name, "ascending") for name in self.target.shape.key_columns])
+        rows = rows.sort_by([(name, "ascending") for name in self.target.columns.keys])
         count = max(1, round(self._bytes / self.target.target_file_bytes))
         step = -(-rows.num_rows // count)
         for start in range(0, rows.num_rows, step):
@@ -156,11 +163,9 @@ class StateMerge:
     def __init__(self, target: MergeTarget, changes: ChangeSource) -> None:
         self._target = target
         self._changes = changes
-        shape = target.shape
-        assert shape.upsert is not None, "the table is a state table"
-        self._schema = shape.state_schema()
-        self._keys = shape.key_columns
-        self._narrow, self._order = narrow_schema(shape)
+        self._schema = target.columns.schema
+        self._keys = target.columns.keys
+        self._narrow, self._order = target.columns.narrow, target.columns.order
 
     def run(self) -> Merged:
         """Write the new files. The caller commits them."""

@@ -51,7 +51,7 @@ from barnabas.formats.value_format import JSON, LINES, RAW
 from barnabas.model import TopicPartition
 from barnabas.serialization.value_decoders import AVRO, PROTOBUF
 from barnabas.spark.bad_records import BadRecords
-from barnabas.spark.change_files import ChangeFiles
+from barnabas.spark.change_files import ChangeFiles, MergeColumns
 from barnabas.spark.completeness import CLOCK_DIFFERENCE_MAX_MS, COMPLETE, Completeness
 from barnabas.spark.data_files import TARGET_BYTES, DataFile
 from barnabas.spark.dead_letter_files import DeadLetterSettings
@@ -316,7 +316,7 @@ class TableLoader:
         properties = dict(location.properties)
         target = MergeTarget(
             base,
-            outcome.shape,
+            MergeColumns.of(outcome.shape),
             self._folder(location),
             properties,
             min(self._target_file_bytes, STATE_FILE_BYTES),
