@@ -20,7 +20,7 @@ PROFILE := soak
 MINUTES := 20
 SEEDS := 1000
 RUNS := 20
-SUITE := kafka-go kafkajs platformatic rskafka goka faststream opentelemetry quix-streams metrics exporters security authorization console versions
+SUITE := kafka-go kafkajs platformatic rskafka goka faststream opentelemetry quix-streams metrics exporters security authorization console versions changes
 
 # With LOG=path given to make, the path reaches the demo through the environment: no quoting can break it. So do BROKERS=3,
 # FAULT=lose, double or late, and CONSOLE=1.

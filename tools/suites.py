@@ -292,11 +292,12 @@ SCRIPTS = {
     "catalogs": "catalogs_suite.py",
     "console": "console_suite.py",
     "versions": "versions_suite.py",
+    "changes": "changes_suite.py",
     "week": "week_suite.py",
 }
 """The suites that have a separate program: Prometheus with dashboards and alerts, exporters for Kafka, clients that
-authenticate, tools with brokers that enforce ACLs, the console in a browser, other versions of dependencies, and a week
-of repeated loads."""
+authenticate, tools with brokers that enforce ACLs, the console in a browser, other versions of dependencies, changes of
+a PostgreSQL server, and a week of repeated loads."""
 
 
 def main() -> int:
