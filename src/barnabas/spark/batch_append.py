@@ -79,11 +79,11 @@ def append_batch(
     :raises LoadError: The batch could not be appended; the table is unchanged unless the message says otherwise.
     :raises ConfigurationError: Spark provides no query id, and `query_id` is None.
     """
-    query = query_id or _query_of(batch)
+    query = query_id or query_of(batch)
     place = TablePlace.of(warehouse, catalog=catalog, catalog_properties=catalog_properties, table_format=table_format)
     target = open_place(place)
     columns = pa.schema([nullable(field) for field in arrow_schema_of(batch.schema)])
-    current_table = partial(_kind_of(place), target, table)
+    current_table = partial(kind_of(place), target, table)
     base = current_table(columns)
     location = base.location()
     if location.local_folder is not None:
@@ -93,7 +93,7 @@ def append_batch(
     load_id = uuid.uuid4().hex
     folder = claim_folder(location, load_id, base.name)
     try:
-        files = _write(batch, f"{location.uri}/data/{load_id}", location, base.arrow_schema())
+        files = write_batch(batch, f"{location.uri}/data/{load_id}", location, base.arrow_schema())
         folder.keep_only(file.path for file in files)
     except BaseException:
         folder.discard()
@@ -110,14 +110,14 @@ def append_batch(
     return is_added
 
 
-def _kind_of(place: TablePlace) -> Callable[..., BatchTable]:
+def kind_of(place: TablePlace) -> Callable[..., BatchTable]:
     if place.table_format == DELTA:
         kind: Callable[..., BatchTable] = require("barnabas.spark.delta_batch_table").DeltaBatchTable
         return kind
     return IcebergBatchTable
 
 
-def _query_of(batch: DataFrame) -> str:
+def query_of(batch: DataFrame) -> str:
     """Return the id of the streaming query that a micro-batch belongs to."""
     context = context_of(batch.sparkSession)
     query = None if context is None else context.getLocalProperty(_QUERY_ID_OF_SPARK)
@@ -129,7 +129,7 @@ def _query_of(batch: DataFrame) -> str:
     return query
 
 
-def _write(batch: DataFrame, folder: str, location: Location, schema: pa.Schema) -> list[BatchFile]:
+def write_batch(batch: DataFrame, folder: str, location: Location, schema: pa.Schema) -> list[BatchFile]:
     """Write the rows on the executors, and return the files of the successful task attempts."""
     spark = batch.sparkSession
     failed = "a Spark task failed, and the table is unchanged: "

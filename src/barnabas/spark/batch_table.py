@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from barnabas.formats.column_names import sql_key
 from barnabas.spark.errors import WarehouseError
-from barnabas.spark.table_store import Location
+from barnabas.spark.table_store import Location, StoredFile
 
 QUERY_ID, EPOCH_ID = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
 """The commit properties with the query id and the batch id. Iceberg's own streaming sink uses the same names."""
@@ -37,9 +37,24 @@ class BatchTable(Protocol):
 
     def arrow_schema(self) -> pa.Schema: ...
 
+    def whole_schema(self) -> pa.Schema: ...
+
+    def data_files(self, columns: Collection[str], /) -> list[StoredFile]: ...
+
+    def rows_of_file(self, file: StoredFile, schema: pa.Schema, /) -> Iterator[pa.RecordBatch]: ...
+
     def has_batch(self, query_id: str, batch_id: int, /) -> bool: ...
 
-    def append(self, files: Sequence[BatchFile], load_id: str, query_id: str, batch_id: int, /) -> int: ...
+    def append(
+        self,
+        files: Sequence[BatchFile],
+        load_id: str,
+        query_id: str,
+        batch_id: int,
+        replaced: Sequence[StoredFile] = (),
+        bounded: Collection[str] = (),
+        /,
+    ) -> int: ...
 
 
 def check_names(table: str, columns: Iterable[str], known: Iterable[str]) -> None:

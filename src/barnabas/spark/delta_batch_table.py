@@ -7,9 +7,9 @@ appended again.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -19,11 +19,13 @@ from deltalake.transaction import AddAction, Transaction, create_table_with_add_
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.spark.batch_table import EPOCH_ID, QUERY_ID, BatchFile, check_fields_fit, check_names
 from barnabas.spark.delta_schema import obstacle_to_rows
+from barnabas.spark.delta_state_files import remove_actions, statistics_of
 from barnabas.spark.delta_storage_options import storage_options
 from barnabas.spark.delta_warehouse import DeltaBase, DeltaWarehouse, path_of
 from barnabas.spark.errors import WarehouseError
 from barnabas.spark.ledger import LOAD_ID
 from barnabas.spark.library_errors import library_errors
+from barnabas.spark.table_store import StoredFile
 
 COLUMNS_OF = "barnabas.columns-of"
 """The commit property of a version that adds columns. Its value is the id of the append that needs the columns."""
@@ -39,7 +41,7 @@ class DeltaBatchTable(DeltaBase):
         super().__init__(base.name, base.location(), base.find())
         self.columns = columns
         if self._table is not None and self._table.metadata().partition_columns:
-            raise WarehouseError(f"table {self.name} is partitioned; append_batch needs an unpartitioned table")
+            raise WarehouseError(f"table {self.name} is partitioned; streams need an unpartitioned table")
 
     def arrow_schema(self) -> pa.Schema:
         """Return the columns of the batches, with the types of the table's files.
@@ -58,14 +60,37 @@ class DeltaBatchTable(DeltaBase):
         written = pa.schema([grown_field(target, field).remove_metadata() for field in own])
         return check_fields_fit(self.name, own, written)
 
+    def whole_schema(self) -> pa.Schema:
+        """Return all columns of the table after the batch.
+
+        :raises WarehouseError: Delta lacks the type, or a column name differs from a table column only in case.
+        """
+        written = self.arrow_schema()
+        if self._table is None:
+            return written
+        target = pa.schema(self._table.schema().to_arrow())
+        kept = [written.field(field.name) if field.name in written.names else field for field in target]
+        new = [field for field in written if field.name not in target.names]
+        return pa.schema([*kept, *new]).remove_metadata()
+
     def has_batch(self, query_id: str, batch_id: int) -> bool:
         """Return whether the table has this batch of a query, or a later one."""
         last = None if self._table is None else self._table.transaction_version(_application(query_id))
         return last is not None and last >= batch_id
 
-    def append(self, files: Sequence[BatchFile], load_id: str, query_id: str, batch_id: int) -> int:
+    def append(
+        self,
+        files: Sequence[BatchFile],
+        load_id: str,
+        query_id: str,
+        batch_id: int,
+        replaced: Sequence[StoredFile] = (),
+        bounded: Collection[str] = (),
+    ) -> int:
         """Add the files of a batch in one version, and return the number of the version.
 
+        :param replaced: Files that the same version removes.
+        :param bounded: The columns whose bounds the version has.
         :raises LoadConflictError: Another writer has changed the table.
         :raises WarehouseError: The commit failed, and the table is unchanged.
         """
@@ -74,12 +99,13 @@ class DeltaBatchTable(DeltaBase):
             max_commit_retries=0,
             app_transactions=[Transaction(_application(query_id), batch_id)],
         )
-        adds = [self._added(file) for file in files]
+        adds = [self._added(file, bounded) for file in files]
         table = self._table
         if table is None:
             return self._written(partial(self._make, adds, committing), load_id)
         self._add_columns(table, load_id)
-        version = self._written(partial(self._append_to, table, adds, committing), load_id)
+        actions = [*adds, *remove_actions(replaced, SYSTEM_CLOCK.time_ms())]
+        version = self._written(partial(self._append_to, table, actions, committing), load_id)
         if table.metadata().description == MADE_BY_A_STREAM:
             self._delete_old_versions(version, None)
         return version
@@ -102,9 +128,9 @@ class DeltaBatchTable(DeltaBase):
         with failing, self._no_other_writer():
             table.alter.add_columns(list(Schema.from_arrow(pa.schema(new)).fields), commit_properties=committing)
 
-    def _append_to(self, table: DeltaTable, adds: list[AddAction], committing: CommitProperties) -> int:
+    def _append_to(self, table: DeltaTable, actions: list[Any], committing: CommitProperties) -> int:
         version = int(table.version()) + 1
-        table.create_write_transaction(adds, "append", table.schema(), [], commit_properties=committing)
+        table.create_write_transaction(actions, "append", table.schema(), [], commit_properties=committing)
         return version
 
     def _make(self, adds: list[AddAction], committing: CommitProperties) -> int:
@@ -124,14 +150,14 @@ class DeltaBatchTable(DeltaBase):
         )
         return 0
 
-    def _added(self, file: BatchFile) -> AddAction:
+    def _added(self, file: BatchFile, bounded: Collection[str]) -> AddAction:
         return AddAction(
             path=quote(file.path.removeprefix(f"{self._location.uri}/"), safe="/=-_.~"),
             size=file.size_bytes,
             partition_values={},
             modification_time=SYSTEM_CLOCK.time_ms(),
             data_change=True,
-            stats=json.dumps({"numRecords": file.records}),
+            stats=statistics_of(file.path, file.records, bounded, self._location.properties),
         )
 
 

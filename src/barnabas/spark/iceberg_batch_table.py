@@ -9,7 +9,7 @@ snapshot. After a rollback to an earlier snapshot, that entry is ignored.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
@@ -26,6 +26,7 @@ from barnabas.spark.iceberg_snapshot_expiry import BOUNDS, summary_of
 from barnabas.spark.ledger import LOAD_ID
 from barnabas.spark.library_errors import library_errors
 from barnabas.spark.table_shape import TableShape
+from barnabas.spark.table_store import StoredFile
 from barnabas.spark.warehouse import RETRIES, TableBase, Warehouse, set_what_commits_need
 
 BATCHES = "barnabas.batches"
@@ -47,6 +48,15 @@ class IcebergBatchTable(TableBase):
 
         :raises WarehouseError: Iceberg lacks the type, or a column name differs from a table column only in case.
         """
+        target = self.whole_schema()
+        written = pa.schema([target.field(name) for name in self.columns.names])
+        return check_fields_fit(self.name, self.columns, written)
+
+    def whole_schema(self) -> pa.Schema:
+        """Return all columns of the table after the batch.
+
+        :raises WarehouseError: Iceberg lacks the type, or a column name differs from a table column only in case.
+        """
         if self._table is None:
             made = self._create_transaction()
         else:
@@ -57,9 +67,7 @@ class IcebergBatchTable(TableBase):
                 raise WarehouseError(f"table {self.name} has the required column {lacking[0]}: select it in the query")
             made = self._table.transaction()
             self._add_columns(made)
-        target = schema_to_pyarrow(made.table_metadata.schema(), include_field_ids=False)
-        written = pa.schema([target.field(name) for name in self.columns.names])
-        return check_fields_fit(self.name, self.columns, written)
+        return schema_to_pyarrow(made.table_metadata.schema(), include_field_ids=False)
 
     def _add_columns(self, transaction: Transaction) -> None:
         """Add missing columns to the table, and widen types, as loads do. Other columns do not change.
@@ -99,9 +107,19 @@ class IcebergBatchTable(TableBase):
             return False
         return bool(kept["batch"] >= batch_id)
 
-    def append(self, files: Sequence[BatchFile], load_id: str, query_id: str, batch_id: int) -> int:
+    def append(
+        self,
+        files: Sequence[BatchFile],
+        load_id: str,
+        query_id: str,
+        batch_id: int,
+        replaced: Sequence[StoredFile] = (),
+        bounded: Collection[str] = (),
+    ) -> int:
         """Add the files of a batch in one snapshot, and return the id of the snapshot.
 
+        :param replaced: Files that the same snapshot removes.
+        :param bounded: Ignored: Iceberg has the bounds of all columns.
         :raises LoadConflictError: Another writer has changed the table.
         :raises WarehouseError: The commit failed, and the table is unchanged.
         """
@@ -111,7 +129,8 @@ class IcebergBatchTable(TableBase):
             if self._table is not None:
                 self._add_columns(transaction)
             with library_errors(f"table {self.name} cannot have these rows"):
-                add_files(transaction, [file.path for file in files], properties)
+                removed = [file.handle for file in replaced]
+                add_files(transaction, [file.path for file in files], properties, replaced=removed)
             added = transaction.table_metadata.current_snapshot()
             assert added is not None, "files are added with a snapshot"
             kept = _kept(transaction.table_metadata.properties)

@@ -8,12 +8,17 @@
 `late`, the largest delay of an event. It becomes Spark's watermark. A stream emits a window once, when it is complete,
 and drops events that arrive later. `late` has no effect without a stream, because all events are present.
 
+`merge_into` merges a stream of changes into a table, in `foreachBatch`.
+
 docs/how-to/streams.md has a picture of each function.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from barnabas.extras import naming_extra
+from barnabas.spark.extras import require
 
 with naming_extra("spark"):
     from barnabas.spark.streams.deduplication import drop_repeats
@@ -21,4 +26,23 @@ with naming_extra("spark"):
     from barnabas.spark.streams.joins import enrich, join_within
     from barnabas.spark.streams.windows import count_sessions, count_windows, top_k
 
-__all__ = ["Duration", "count_sessions", "count_windows", "drop_repeats", "enrich", "join_within", "top_k"]
+if TYPE_CHECKING:
+    from barnabas.spark.batch_merge import merge_into
+
+__all__ = [
+    "Duration",
+    "count_sessions",
+    "count_windows",
+    "drop_repeats",
+    "enrich",
+    "join_within",
+    "merge_into",
+    "top_k",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `merge_into` when it is first used, because it imports pyiceberg."""
+    if name != "merge_into":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return require("barnabas.spark.batch_merge").merge_into
