@@ -517,10 +517,13 @@ class _Loads:
     def maintain(self) -> Iterator[tuple[str, Maintained | Exception]]:
         """Run maintenance on the existing tables, one after the other."""
         from barnabas.cli.maintenance_rounds import maintained
+        from barnabas.spark.deleted_keys import SUFFIX as DELETED_KEYS_SUFFIX
         from barnabas.spark.table_names import tables_of_topics
 
         table, dead = self._asked["table"], self._asked["dead_letter_table"]
         names = [table] if table else tables_of_topics(self._topics)
+        if self._asked.get("upsert"):
+            names = [*names, *(f"{name}{DELETED_KEYS_SUFFIX}" for name in names)]
         yield from maintained(self._place, [*names, *([dead] if dead else [])])
 
     def close(self) -> None:

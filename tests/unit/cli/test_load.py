@@ -225,3 +225,19 @@ def test_options_of_maintenance_need_a_repeated_load_and_exclude_each_other(monk
     assert "--no-maintain requires a repeated load" in done.output
     done, _ = run(monkeypatch, LoadResult(()), "--every", "10s", "--no-maintain", "--maintain-every", "1h")
     assert "--no-maintain contradicts --maintain-every" in done.output
+
+
+def test_maintenance_covers_the_memory_of_deleted_keys_and_the_dead_letter_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("barnabas.cli.maintenance_rounds.maintained", lambda _place, names: asked.extend(names) or [])
+
+    def maintain(rounds: LoadRounds, _rounds_max: int | None = None) -> None:
+        assert rounds._maintenance is not None
+        assert list(rounds._maintenance._maintain()) == []
+
+    monkeypatch.setattr(LoadRounds, "run", maintain)
+    done, _ = run(monkeypatch, LoadResult(()), "--every", "10s", "--upsert", "id", "--dead-letter-table", "bad")
+    assert done.exit_code == 0, done.output
+    assert asked == ["clicks", "views", "clicks__deleted", "views__deleted", "bad"]

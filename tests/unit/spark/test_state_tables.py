@@ -246,3 +246,18 @@ def test_maintenance_keeps_the_state_sorted_by_key(lake: Lake) -> None:
     put(lake, {"id": 2, "n": "y"})
     load(lake)
     assert state(lake) == {1: "x", 2: "y", 3: "x"}
+
+
+def test_maintenance_keeps_the_memory_of_deleted_keys(lake: Lake) -> None:
+    for number in range(3):
+        put(lake, {"id": number, "n": "x"})
+        put(lake, None, key=b"%d" % number)
+        load(lake)
+    before = list(rows(lake, "t__deleted"))
+    assert len(before) == 3
+    done = maintain(format_of(lake.place).maintainer(lake.open(), "t__deleted", SYSTEM_CLOCK))
+    assert done.table == "default.t__deleted"
+    assert sorted(rows(lake, "t__deleted"), key=str) == sorted(before, key=str)
+    put(lake, {"id": 5, "n": "x"})
+    load(lake)
+    assert state(lake) == {5: "x"}
