@@ -38,6 +38,9 @@ class TableRows:
     next_offsets: Mapping[int, int]
     width_ms: int
     complete_until_ms: int | None = None
+    is_state: bool = False
+    """True for a state table, which has no row for each offset. The offsets of its loads stand in for rows: a load
+    commits them together with its changes."""
     findings: Findings = field(default_factory=Findings)
     tallies: dict[int, dict[int, Tally]] = field(default_factory=dict)
     """The tallies of all rows by window and partition, with offsets as record numbers."""
@@ -98,6 +101,9 @@ class TableRows:
         loaded = max(0, min(record_range.records, self.next_offsets.get(partition, 0) - offset))
         if loaded < record_range.records:
             self._waits(producer, offset + loaded, record_range.records - loaded, record_range.window_ms)
+        if self.is_state:
+            self.loaded[producer] = self.loaded.get(producer, 0) + loaded
+            return
         copies = self._copies[partition].take(offset - begin, loaded) if loaded else _NONE
         self.loaded[producer] = self.loaded.get(producer, 0) + int(copies.sum(dtype=np.int64))
         if loaded and (copies.min() != 1 or copies.max() != 1):

@@ -517,8 +517,7 @@ class _Loads:
     def maintain(self) -> Iterator[tuple[str, Maintained | Exception]]:
         """Run maintenance on the existing tables, one after the other."""
         from barnabas.cli.maintenance_rounds import maintained
-        from barnabas.spark.deleted_keys import SUFFIX as DELETED_KEYS_SUFFIX
-        from barnabas.spark.table_names import tables_of_topics
+        from barnabas.spark.table_names import DELETED_KEYS_SUFFIX, tables_of_topics
 
         table, dead = self._asked["table"], self._asked["dead_letter_table"]
         names = [table] if table else tables_of_topics(self._topics)

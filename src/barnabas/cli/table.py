@@ -58,7 +58,10 @@ def status(name: str, place: TablePlace, as_json: bool) -> None:
     if found.complete.at_ms:
         click.echo(f"has all records that were in the log at {_time(found.complete.at_ms)}")
     small = f", {found.small_files:,} of them small" if found.small_files else ""
-    click.echo(f"{with_noun(found.records, 'record')} in {with_noun(found.files, 'file')}{small}", nl=False)
+    if found.upsert is not None:
+        click.echo(f"state table with a row for each key, loaded with {found.upsert.describe()}")
+    rows_of_table = with_noun(found.records, "record" if found.upsert is None else "row")
+    click.echo(f"{rows_of_table} in {with_noun(found.files, 'file')}{small}", nl=False)
     click.echo(f"; {with_noun(found.bytes, 'byte')}, {with_noun(found.snapshots, 'snapshot')}")
     for reason, count in found.last_bad_records.items():
         click.echo(f"last load: {with_noun(count, 'bad record')}: {reason}")
@@ -179,6 +182,7 @@ def _as_json(found: TableStatus) -> dict[str, object]:
             topic: {str(partition): offset for partition, offset in sorted(loaded.next_offsets.items())}
             for topic, loaded in sorted(found.ledger.topics.items())
         },
+        "upsert": None if found.upsert is None else found.upsert.describe(),
         "records": found.records,
         "files": found.files,
         "small_files": found.small_files,

@@ -113,7 +113,6 @@ def audit(
     from_ms = span.from_ms if source is None else None
     events = _events(spark, topic, brokers, side.topic_id, moment.audit_ends, from_ms, window_ms)
     reported = _Reported(events, side, group)
-    rows = _rows(spark, side.frame(spark, span.where), topic, side.next_offsets, window_ms)
     judged_from_ms = None if side.state is None or side.state.is_whole else side.state.judged_from_ms
     behind = _behind(spark, {**dict.fromkeys(side.next_offsets, 0), **moment.behind}, judged_from_ms)
     whole = _brought(reported.sent, reported.loaded, behind, LOADED, "not audited")
@@ -125,7 +124,9 @@ def audit(
         produced = there.sent.unionByName(reported.sent.filter(F.col("tier") == PRODUCED))
         whole = whole.unionByName(_sent(produced.withColumn("tier", F.lit(PRODUCED))))
         whole = whole.unionByName(_brought(there.sent, there.mirrored, there.behind, MIRRORED, "expired"))
-    whole = whole.unionByName(_table(reported.offsets, rows))
+    if not side.is_state:  # the rows of a state table are not those of the records
+        rows = _rows(spark, side.frame(spark, span.where), topic, side.next_offsets, window_ms)
+        whole = whole.unionByName(_table(reported.offsets, rows))
     if group is not None:
         whole = whole.unionByName(_consumed(reported.offsets, reported.handed, side.next_offsets, group))
     window = F.when(F.col("window_ms") >= 0, F.timestamp_millis("window_ms")).alias("window")

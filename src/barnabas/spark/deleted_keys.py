@@ -32,10 +32,10 @@ from barnabas.spark.change_files import DELETED, MergeColumns
 from barnabas.spark.ledger import RECORDS
 from barnabas.spark.load_folder import claim_folder, remove_leftovers
 from barnabas.spark.state_merge import ChangeRows, MergeTarget, StateMerge
+from barnabas.spark.table_names import DELETED_KEYS_SUFFIX
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.table_store import StoredFile, StoredTable, TableStore
 
-SUFFIX = "__deleted"
 DELETED_KEYS = "deleted-keys"
 """The format of the side table."""
 DELETED_AT = "deleted_at"
@@ -55,7 +55,7 @@ class DeletedKeys:
     def __init__(
         self, store: TableStore, table_name: str, base: StoredTable, memory: timedelta, load_id: str, clock: Clock
     ) -> None:
-        self._name = table_name + SUFFIX
+        self._name = table_name + DELETED_KEYS_SUFFIX
         self._table = store.begin(self._name)
         if self._table.exists and self._table.format != DELETED_KEYS:
             raise ConfigurationError(

@@ -63,6 +63,12 @@ class TableAudit:
         return self._base.name
 
     @property
+    def is_state(self) -> bool:
+        """True for a state table, whose rows are not those of the records."""
+        shape = self._base.shape()
+        return shape is not None and shape.upsert is not None
+
+    @property
     def next_offsets(self) -> Mapping[int, int]:
         """The offset of each loaded partition where the next load starts."""
         return self._next_offsets
@@ -94,7 +100,15 @@ class TableAudit:
         """
         begins = {where.partition: begin for where, (begin, _end) in ranges.items()}
         state = self.state
-        rows = TableRows(begins, self._next_offsets, width_ms, None if state is None else state.complete_until_ms)
+        rows = TableRows(
+            begins,
+            self._next_offsets,
+            width_ms,
+            None if state is None else state.complete_until_ms,
+            is_state=self.is_state,
+        )
+        if self.is_state:
+            return self._loaded_state(rows, events, width_ms, since_ms)
         for batch in format_of(self._place).scan(self._base, _COLUMNS, f"topic = '{self._topic}'"):
             _add(rows, batch, since_ms)
             on_progress(len(batch))
@@ -102,6 +116,18 @@ class TableAudit:
             return LoadedTable(rows)
         accounts = accounts_of(events, state.audit_id, [state.load_id], width_ms)
         return LoadedTable(rows, accounts, is_whole=state.is_whole)
+
+    def _loaded_state(
+        self, rows: TableRows, events: Iterable[MonitoringEvent], width_ms: int, since_ms: int | None
+    ) -> LoadedTable:
+        """Return the loads of a state table. The accounts of the loads stand in for its rows."""
+        if self.state is None:
+            return LoadedTable(rows)
+        accounts = accounts_of(events, self.state.audit_id, [self.state.load_id], width_ms)
+        for window_ms, account in accounts.items():
+            if since_ms is None or window_ms >= since_ms:
+                rows.tallies[window_ms] = dict(account.offsets)
+        return LoadedTable(rows, accounts, is_whole=self.state.is_whole)
 
 
 def state_of(base: StoredTable) -> AuditState | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from barnabas.audit.watermark import AUDIT, AuditState
 from barnabas.formats.column_types import ColumnType
+from barnabas.formats.upsert_rules import UpsertRules
 from barnabas.spark.completeness import COMPLETE, Completeness
 from barnabas.spark.errors import WarehouseError
 from barnabas.spark.ledger import BAD_RECORDS, MISSING, RECORDS, Ledger
@@ -41,6 +42,8 @@ class TableStatus:
     """The number of bad records of the last load, by reason."""
     last_missing: Mapping[str, Mapping[str, list[int]]] = field(default_factory=dict)
     """The offsets that the log had lost before the last load, as in the snapshot property `barnabas.missing`."""
+    upsert: UpsertRules | None = None
+    """The rules of a state table; None for a table with a row for each record."""
     audited_until_ms: int | None = None
     """The event time, in ms, up to which the table has all records that producers reported; None if unknown."""
 
@@ -71,5 +74,6 @@ def table_status(store: TableStore, name: str) -> TableStatus:
         last_records=int(last.get(RECORDS, 0)),
         last_bad_records=json.loads(last.get(BAD_RECORDS, "{}")),
         last_missing=json.loads(last.get(MISSING, "{}")),
+        upsert=shape.upsert,
         audited_until_ms=None if AUDIT not in last else AuditState.parse(last[AUDIT]).complete_until_ms,
     )

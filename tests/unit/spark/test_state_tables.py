@@ -11,13 +11,19 @@ from typing import Any
 
 import pytest
 
+from barnabas.audit.account import offsets_of
+from barnabas.audit.batch_windows import RecordRange
+from barnabas.audit.findings import Kind
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ConfigurationError
 from barnabas.formats.upsert_rules import UpsertRules
+from barnabas.model import TopicPartition
 from barnabas.spark.errors import LoadConflictError
 from barnabas.spark.ledger import LEDGER
+from barnabas.spark.table_audit import TableAudit
 from barnabas.spark.table_formats import format_of
 from barnabas.spark.table_place import ICEBERG
+from barnabas.spark.table_status import table_status
 from barnabas.spark.table_store import maintain
 from barnabas.spark.tables import scan_table
 from barnabas.spark.warehouse import TableBase
@@ -234,6 +240,27 @@ def test_table_that_is_made_again_ignores_deletions_of_the_earlier_one(lake: Lak
     load(lake)
     assert state(lake) == {1: "first of the new topic"}
     assert list(rows(lake, "t__deleted")) == []
+
+
+def test_audit_counts_the_records_of_the_loads_and_reports_no_row_as_lost(lake: Lake) -> None:
+    put(lake, *({"id": 1, "n": str(number)} for number in range(5)))
+    load(lake)
+    put(lake, {"id": 1, "n": "waiting"})
+    audited = TableAudit(lake.place, "t", "t", lake.topic_id, lake.open())
+    found = audited.read([], {TopicPartition("t", 0): (0, 6)}, 60_000)
+    found.rows.check(offsets_of(0), 0, RecordRange(6, 0))
+    found.rows.check_is_over()
+    assert {(each.kind, each.records) for each in found.rows.findings} == {(Kind.OPEN, 1)}
+    assert found.rows.loaded == {offsets_of(0): 5}
+
+
+def test_status_of_a_state_table_has_its_rows_and_the_records_of_the_last_load(lake: Lake) -> None:
+    put(lake, *({"id": number % 2, "n": str(number)} for number in range(5)))
+    load(lake)
+    status = table_status(lake.open(), "t")
+    assert (status.records, status.last_records, status.files) == (2, 5, 1)
+    assert status.upsert == BY_ID
+    assert status.ledger.topics["t"].next_offsets == {0: 5}
 
 
 def test_maintenance_keeps_the_state_sorted_by_key(lake: Lake) -> None:
