@@ -287,6 +287,7 @@ SUITES["kafka-go-acls"] = replace(
 SCRIPTS = {
     "metrics": "metrics_suite.py",
     "exporters": "exporters_suite.py",
+    "schedulers": "schedulers_suite.py",
     "security": "security_suite.py",
     "authorization": "authorization_suite.py",
     "catalogs": "catalogs_suite.py",
@@ -297,7 +298,7 @@ SCRIPTS = {
 }
 """The suites that have a separate program: Prometheus with dashboards and alerts, exporters for Kafka, clients that
 authenticate, tools with brokers that enforce ACLs, the console in a browser, other versions of dependencies, changes of
-a PostgreSQL server, and a week of repeated loads."""
+a PostgreSQL server, a week of repeated loads, and schedulers of loads."""
 
 
 def main() -> int:
