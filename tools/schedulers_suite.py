@@ -42,6 +42,8 @@ PERSONS = 12
 DAYS = (datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 SIGNS_OF_A_RETRY = ('"exit_code": 5', "STEP_UP_FOR_RETRY")
 """Texts in the output of Airflow and Dagster after a try without a broker."""
+AIRFLOW_TRY = "[DAG TEST] starting task_id="
+"""A text that `airflow dags test` prints for each try."""
 SOMETIMES_BUSY = """#!/bin/sh
 # Behave as if another load were running, until the file is gone.
 if [ -e {marker} ]; then rm {marker}; echo '{{"exit_code": 4}}'; exit 4; fi
@@ -259,7 +261,8 @@ def try_airflow(place: Place) -> None:
         produce(place, "clicks", PERSONS)
         produce(place, "views", PERSONS)
         output = test("load_clicks", "2026-03-01T10:00:00")
-        check(place.rows() == PERSONS, "airflow: the task loads, after a retry", output)
+        check(place.rows() == PERSONS, "airflow: the task loads", output)
+        check(output.count(AIRFLOW_TRY) == 2, "airflow: it needed a retry", output)
         check(not place.marker.exists(), "airflow: the first try met another load")
         produce(place, "clicks", PERSONS)
         output = test("load_clicks", "2026-03-01T10:00:00")
@@ -269,8 +272,7 @@ def try_airflow(place: Place) -> None:
         check(place.rows() == 2 * PERSONS, "airflow: the next run loads the new records", output)
         output = test("load_clicks", "2026-03-01T12:00:00", BARNABAS_WAREHOUSE="/proc/none")
         check('"exit_code": 1,' in output, "airflow: a failure of the warehouse fails the task", output)
-        tries = set(re.findall(r"try_number[\"'=: ]+(\d+)", output))
-        check(tries <= {"1"}, f"airflow: no retry, as no retry helps {tries}", output)
+        check(output.count(AIRFLOW_TRY) == 1, "airflow: no retry, as no retry helps", output)
         output = test("views", "2026-03-01T10:00:00")
         check(place.rows("views") == PERSONS, "airflow: the asset loads", output)
         output = test("views", "2026-03-02T10:00:00")

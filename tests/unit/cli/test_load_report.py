@@ -36,6 +36,7 @@ EMPTY = TableLoad("default.views", None, 0, ())
 CODES: list[tuple[BaseException, int]] = [
     (errors.LoadConflictError("another load was committed"), 4),
     (errors.WarehouseLockedError("locked"), 4),
+    (errors.WarehouseAccessError("denied"), 1),
     (errors.WarehouseUnavailableError("refused"), 5),
     (errors.SourceUnavailableError("no answer"), 5),
     (errors.CommitUnknownError("run it again"), 5),
