@@ -42,6 +42,7 @@ KINDS = BINARY | {
         ".pyi",
         ".pyx",
         ".service",
+        ".timer",
         ".sh",
         ".svg",
     ),
