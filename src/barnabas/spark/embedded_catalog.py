@@ -20,6 +20,8 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 
 NAME = "barnabas"
+READS_MAX = 5
+"""The number of attempts to read the metadata file of a table that others change."""
 _QUERY = (
     "SELECT metadata_location FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ? AND table_name = ? "
     "AND (iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
@@ -59,10 +61,19 @@ class EmbeddedCatalog:
         if self._whole is not None:
             return self._whole.load_table(identifier)
         names = Catalog.identifier_to_tuple(identifier)
-        try:
-            location = self._metadata_location(names)
-        except sqlite3.Error:  # a missing file or another version: pyiceberg creates the file, or reports the error
-            return self.opened().load_table(identifier)
+        for is_last in (*[False] * (READS_MAX - 1), True):
+            try:
+                location = self._metadata_location(names)
+            except sqlite3.Error:  # a missing file or another version: pyiceberg creates the file, or reports the error
+                return self.opened().load_table(identifier)
+            try:
+                return self._table(names, location)
+            except FileNotFoundError:  # later commits may have deleted the file meanwhile
+                if is_last or self._metadata_location(names) == location:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def _table(self, names: Identifier, location: str | None) -> Table:
         if location is None:
             raise NoSuchTableError(f"Table does not exist: {'.'.join(names)}")
         metadata = FromInputFile.table_metadata(load_file_io(self._properties, location).new_input(location))

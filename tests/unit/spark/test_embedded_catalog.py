@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.schema import Schema
+from pyiceberg.typedef import Identifier
 from pyiceberg.types import LongType, NestedField
 
+from barnabas.spark.embedded_catalog import EmbeddedCatalog
 from barnabas.spark.errors import WarehouseError
 from barnabas.spark.warehouse import Warehouse
 
@@ -51,3 +53,32 @@ def test_catalog_of_an_earlier_pyiceberg_without_types_of_tables_is_read(tmp_pat
     with sqlite3.connect(tmp_path / "catalog.db") as opened:
         opened.execute("ALTER TABLE iceberg_tables DROP COLUMN iceberg_type")
     assert Warehouse.open(tmp_path).table("web.clicks").schema().column_names == ["offset"]
+
+
+def test_metadata_file_that_commits_delete_while_it_is_looked_up_is_looked_up_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = Warehouse.open(tmp_path).catalog
+    writer.create_namespace("web")
+    made = writer.create_table("web.clicks", SCHEMA)
+    locate = EmbeddedCatalog._metadata_location
+
+    def locate_and_commit(catalog: EmbeddedCatalog, names: Identifier) -> str | None:
+        location = locate(catalog, names)
+        if location == made.metadata_location:
+            with writer.load_table("web.clicks").transaction() as transaction:
+                transaction.set_properties({"a": "b"})
+            Path(location.removeprefix("file://")).unlink()
+        return location
+
+    monkeypatch.setattr(EmbeddedCatalog, "_metadata_location", locate_and_commit)
+    assert Warehouse.open(tmp_path).table("web.clicks").properties["a"] == "b"
+
+
+def test_metadata_file_that_is_missing_is_an_error(tmp_path: Path) -> None:
+    writer = Warehouse.open(tmp_path).catalog
+    writer.create_namespace("web")
+    made = writer.create_table("web.clicks", SCHEMA)
+    Path(made.metadata_location.removeprefix("file://")).unlink()
+    with pytest.raises(WarehouseError, match="the catalog cannot load it"):
+        Warehouse.open(tmp_path).table("web.clicks")
