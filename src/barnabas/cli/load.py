@@ -111,11 +111,11 @@ def _maintenance_interval(context: click.Context, option: click.Parameter, given
 def _delete_memory(_context: click.Context, _option: click.Parameter, given: str | None) -> timedelta | None:
     if given is None:
         return None
-    days = re.fullmatch(r"(\d{1,5})(d?)", given)
-    if days is not None and (days[2] or not int(days[1])):
-        return timedelta(days=int(days[1]))
-    seconds = _interval(_context, _option, given)
-    return None if seconds is None else timedelta(seconds=seconds)
+    found = re.fullmatch(r"(\d{1,5})([smhd]?)", given)
+    if found is None or (int(found[1]) and not found[2]):
+        raise click.UsageError(f"--delete-memory: {given!r} is not a time; use for example 12h, 7d, or 0 for no memory")
+    unit = {"s": "seconds", "m": "minutes", "h": "hours"}.get(found[2], "days")
+    return timedelta(**{unit: int(found[1])})
 
 
 def _until(_context: click.Context, _option: click.Parameter, given: str | None) -> int | None:

@@ -41,6 +41,7 @@ def status(name: str, place: TablePlace, as_json: bool) -> None:
     """
     from barnabas.spark.extras import require
     from barnabas.spark.table_formats import open_place
+    from barnabas.spark.table_names import DELETED_KEYS
 
     found: TableStatus = require("barnabas.spark.table_status").table_status(open_place(place), name)
     if as_json:
@@ -58,7 +59,9 @@ def status(name: str, place: TablePlace, as_json: bool) -> None:
     if found.complete.at_ms:
         click.echo(f"has all records that were in the log at {_time(found.complete.at_ms)}")
     small = f", {found.small_files:,} of them small" if found.small_files else ""
-    if found.upsert is not None:
+    if found.value_format == DELETED_KEYS:
+        click.echo("memory of the deleted keys of a state table, with a row for each key")
+    elif found.upsert is not None:
         click.echo(f"state table with a row for each key, loaded with {found.upsert.describe()}")
     rows_of_table = with_noun(found.records, "record" if found.upsert is None else "row")
     click.echo(f"{rows_of_table} in {with_noun(found.files, 'file')}{small}", nl=False)

@@ -32,12 +32,10 @@ from barnabas.spark.change_files import DELETED, MergeColumns
 from barnabas.spark.ledger import RECORDS
 from barnabas.spark.load_folder import claim_folder, remove_leftovers
 from barnabas.spark.state_merge import ChangeRows, MergeTarget, StateMerge
-from barnabas.spark.table_names import DELETED_KEYS_SUFFIX
+from barnabas.spark.table_names import DELETED_KEYS, DELETED_KEYS_SUFFIX
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.table_store import StoredFile, StoredTable, TableStore
 
-DELETED_KEYS = "deleted-keys"
-"""The format of the side table."""
 DELETED_AT = "deleted_at"
 _TIME = pa.timestamp("us", tz="UTC")
 

@@ -16,11 +16,11 @@ from barnabas.formats.column_types import ColumnType, Fields, settled
 from barnabas.formats.further_columns import is_further
 from barnabas.formats.upsert_rules import CHANGE_ORDER, KEY_OF_RECORD, UpsertRules
 from barnabas.spark.bad_records import BadRecordLimit, BadRecords
-from barnabas.spark.deleted_keys import DELETED_KEYS
 from barnabas.spark.errors import EventTimeFieldError, TooManyBadRecordsError, TooManyPartitionsError, WarehouseError
 from barnabas.spark.layout_syntax import Term
 from barnabas.spark.partition_transforms import Transform
 from barnabas.spark.table_layout import SortField, TableLayout
+from barnabas.spark.table_names import DELETED_KEYS
 from barnabas.spark.table_schema import FIELDS_MAX
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.table_store import StoredTable

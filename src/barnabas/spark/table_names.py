@@ -8,8 +8,10 @@ from barnabas.errors import ConfigurationError
 
 DEFAULT_NAMESPACE = "default"
 PARTS_MAX = 10
+DELETED_KEYS = "deleted-keys"
+"""The format of the side table that remembers the deleted keys of a state table (deleted_keys.py)."""
 DELETED_KEYS_SUFFIX = "__deleted"
-"""The end of the name of the side table that remembers the deleted keys of a state table (deleted_keys.py)."""
+"""The end of the name of this side table."""
 
 
 def parse_table_name(name: str, catalog: str | None = None) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import math
 import sys
 import threading
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -241,3 +242,23 @@ def test_maintenance_covers_the_memory_of_deleted_keys_and_the_dead_letter_table
     done, _ = run(monkeypatch, LoadResult(()), "--every", "10s", "--upsert", "id", "--dead-letter-table", "bad")
     assert done.exit_code == 0, done.output
     assert asked == ["clicks", "views", "clicks__deleted", "views__deleted", "bad"]
+
+
+def test_rules_of_state_tables_reach_the_load_and_their_counts_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = replace(LOADED, missing=(), upserts=5, deletes=2, outdated=1, rewritten_files=3, keys_of_records=("id",))
+    options = ("--upsert", "id,shop", "--op", "__op", "--order-by", "ts", "--delete", "op=x", "--delete-memory", "12h")
+    result, asked = run(monkeypatch, LoadResult((done,)), *options)
+    wanted = {"upsert": "id,shop", "op": "__op", "order_by": "ts", "delete": "op=x", "envelope": None}
+    assert {name: asked[name] for name in wanted} == wanted
+    assert asked["delete_memory"] == timedelta(hours=12)
+    assert "keys of the load: 5 upserted, 2 deleted, 1 unchanged; 3 files rewritten" in result.stderr
+    assert "no row has id: the load takes it from the records' keys" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "memory"), [("7d", timedelta(days=7)), ("0", timedelta(0)), ("90m", timedelta(minutes=90)), ("7", None)]
+)
+def test_delete_memory_is_a_time(monkeypatch: pytest.MonkeyPatch, given: str, memory: timedelta | None) -> None:
+    result, asked = run(monkeypatch, LoadResult((LOADED,)), "--upsert", "id", "--delete-memory", given)
+    assert asked.get("delete_memory") == memory
+    assert (result.exit_code == 0) is (memory is not None)

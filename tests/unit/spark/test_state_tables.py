@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from barnabas.audit.account import offsets_of
@@ -18,13 +19,14 @@ from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ConfigurationError
 from barnabas.formats.upsert_rules import UpsertRules
 from barnabas.model import TopicPartition
+from barnabas.spark import state_merge
 from barnabas.spark.errors import LoadConflictError
 from barnabas.spark.ledger import LEDGER
 from barnabas.spark.table_audit import TableAudit
 from barnabas.spark.table_formats import format_of
 from barnabas.spark.table_place import ICEBERG
 from barnabas.spark.table_status import table_status
-from barnabas.spark.table_store import maintain
+from barnabas.spark.table_store import StoredFile, maintain
 from barnabas.spark.tables import scan_table
 from barnabas.spark.warehouse import TableBase
 from tests.support.loads_without_spark import Lake
@@ -164,6 +166,42 @@ def test_load_of_changes_that_are_all_outdated_advances_the_offsets(lake: Lake) 
     assert load(lake, rules).outdated == 1
     assert load(lake, rules).snapshot_id is None
     assert state(lake) == {1: "new"}
+
+
+@pytest.mark.parametrize("rows_per_pass", [3, 1_000])
+def test_only_files_with_changed_keys_are_rewritten(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, rows_per_pass: int
+) -> None:
+    monkeypatch.setattr(state_merge, "ROWS_PER_PASS", rows_per_pass)
+    keys = [f"key {number:02}" for number in range(20)]
+    put(lake, *({"id": key, "n": "old"} for key in reversed(keys)))
+    assert load(lake, target_file_bytes=1).files == 20, "a file for each row"
+    before = lake.files()[0]
+    put(lake, *({"id": key, "n": "new"} for key in ("key 03", "key 15", "key 04a", "zzz", "")))
+    put(lake, None, key=b"key 07")
+    changed = load(lake, target_file_bytes=1)
+    assert changed.rewritten_files == 3
+    assert len(before & lake.files()[0]) == 20, "old files stay for earlier snapshots"
+    new = {"key 03", "key 15", "key 04a", "zzz", ""}
+    assert state(lake) == {key: "new" if key in new else "old" for key in {*keys, *new} - {"key 07"}}
+    named = [Path(file.path).name for file in lake.open().current_table("t").data_files(["id"])]
+    assert len(named) == 22
+
+
+def test_files_that_cannot_have_a_changed_key_are_not_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(lake, *({"id": number, "n": "old"} for number in range(10)))
+    load(lake, target_file_bytes=1)
+    read: list[str] = []
+    usual = TableBase.rows_of_file
+
+    def noted(base: TableBase, file: StoredFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        read.append(file.path)
+        return usual(base, file, schema)
+
+    monkeypatch.setattr(TableBase, "rows_of_file", noted)
+    put(lake, {"id": 4, "n": "new"}, {"id": 100, "n": "new"})
+    load(lake)
+    assert len(set(read)) == 1
 
 
 def test_all_rows_can_be_deleted(lake: Lake) -> None:
