@@ -125,7 +125,9 @@ class ChangeModel:
         """Send a record that changes no row."""
         partition = self._draw.randrange(len(self._lake.sent))
         self._lake.sent[partition].append(
-            self._draw.choice((Sent(b"k", b"{", START_MS), Sent(b"k", b'"text"', START_MS)))
+            self._draw.choice(
+                (Sent(b"k", b"{", START_MS), Sent(b"k", b'"text"', START_MS), Sent(b'{"k": 1}', None, START_MS))
+            )
         )
 
     def grow(self) -> None:

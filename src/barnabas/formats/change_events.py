@@ -44,8 +44,10 @@ from barnabas.formats.json_fields import (
     parse_object,
     read_fields,
 )
-from barnabas.formats.upsert_rules import CHANGE_ORDER, DEBEZIUM, KEY_OF_RECORD, NO_ENVELOPE, UpsertRules
+from barnabas.formats.upsert_rules import CHANGE_ORDER, DEBEZIUM, KEY_OF_RECORD, MAXWELL, NO_ENVELOPE, UpsertRules
 
+MAXWELL_KEYS = "pk."
+"""The text before the names of key columns in Maxwell's keys: `{"database":"shop","table":"orders","pk.id":17}`."""
 _PREFIXES_MAX = 8
 """The maximum number of different schemas in a batch that are cut off without parsing each value."""
 _TEXT = pa.string()
@@ -709,6 +711,8 @@ class KeyReader:
 
     names: tuple[str, ...]
     decoder: ValueDecoder | None = None
+    prefix: str = ""
+    """The text before the names of key columns in keys that are objects."""
 
     def infer(self, keys: pa.Array, wanted: Sequence[str]) -> Fields:
         """Return the types of key columns."""
@@ -730,7 +734,8 @@ class KeyReader:
             payload = inner.get("payload")
             if isinstance(payload, dict):
                 inner = cast("Fields", payload)
-            found = {name: inner[name] for name in wanted if isinstance(inner.get(name), str)}
+            named = {name: inner.get(self.prefix + name, inner.get(name)) for name in wanted}
+            found = {name: kind for name, kind in named.items() if isinstance(kind, str)}
         if len(objects) < len(keys) and len(self.names) == 1 and self.names[0] in wanted:
             texts = _texts_of(keys.filter(pc.invert(is_object)))
             is_whole = pc.match_substring_regex(texts.drop_null(), r"^-?(0|[1-9]\d{0,17})$")
@@ -751,6 +756,10 @@ class KeyReader:
             wrapped = read_fields(objects, {"payload": dict(fields)})[0].flatten()
             for name, one, other in zip(fields, plain, wrapped, strict=True):
                 columns[name] = pc.coalesce(columns[name], one.take(place), other.take(place))
+            if self.prefix:
+                prefixed = read_fields(objects, {self.prefix + name: kind for name, kind in fields.items()})
+                for name, one in zip(fields, prefixed, strict=True):
+                    columns[name] = pc.coalesce(columns[name], one.take(place))
         if len(self.names) == 1 and len(objects) < len(keys):
             (name,) = self.names
             scalars = keys.filter(pc.invert(is_object))
@@ -943,4 +952,5 @@ def change_decoder(
         reader = JsonEnvelopeReader(rules, json_rules)
     else:
         reader = NestedEnvelopeReader(rules, values)
-    return ChangeDecoder(rules, reader, KeyReader(rules.keys, keys), prepare)
+    prefix = MAXWELL_KEYS if rules.envelope == MAXWELL else ""
+    return ChangeDecoder(rules, reader, KeyReader(rules.keys, keys, prefix), prepare)

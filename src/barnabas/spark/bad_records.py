@@ -154,7 +154,8 @@ class BadRecordCollector:
             _count(self._reasons, counted["values"], counted["counts"])
         for row in bad.slice(0, EXAMPLES_MAX - len(self._examples)).to_pylist():
             place = f"{row['topic']}-{row['partition']} offset {row['offset']}"
-            self._examples.append(BadRecord(place, row["reason"], row["value"][:EXAMPLE_BYTES_MAX]))
+            value = row["value"] or b""  # a tombstone with an unusable key is bad in a state table
+            self._examples.append(BadRecord(place, row["reason"], value[:EXAMPLE_BYTES_MAX]))
         if self._rows is not None:
             self._rows.add(bad)
         if self._topic is not None:
@@ -202,7 +203,10 @@ class BadRecordCollector:
             if error.code not in _OF_ONE_RECORD:
                 raise
             own = [header for header in headers if header[0].startswith(OWN_HEADERS)]
-            size = (f"{OWN_HEADERS}left-out", f"value of {len(row['value'])} bytes, key, headers: {error}".encode())
+            size = (
+                f"{OWN_HEADERS}left-out",
+                f"value of {len(row['value'] or b'')} bytes, key, headers: {error}".encode(),
+            )
             producer.send(topic, None, headers=[*own, size]).result(SEND_TIMEOUT_S)
 
     def close(self) -> None:

@@ -127,6 +127,14 @@ def test_events_of_maxwell() -> None:
     assert reasons == [None] * 5
 
 
+def test_tombstones_of_maxwell_name_their_row_in_the_key() -> None:
+    rules = UpsertRules.of("n,id", envelope="maxwell")
+    key = b'{"database":"d","table":"t","pk.id":1,"pk.n":"a"}'
+    found, reasons = changes(rules, [{"type": "insert", "data": ROWS[0]}, None, None], [key, key, b'{"pk.id":1}'])
+    assert found == [(0, ROWS[0], ROWS[0]), (1, None, ROWS[0])]
+    assert [reason is None for reason in reasons] == [True, True, False]
+
+
 def test_update_that_changes_the_key_deletes_the_former_row() -> None:
     moved = {"id": 9, "n": "b"}
     for rules, value in (

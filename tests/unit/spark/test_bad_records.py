@@ -28,9 +28,9 @@ class FakeProducer:
     def __init__(self, _bootstrap: str) -> None:
         self.sent: list[tuple[bytes | None, dict[str, bytes]]] = []
 
-    def send_many(self, topic: str, values: list[bytes], *, headers: list[Any], **_rest: object) -> Acknowledged:
+    def send_many(self, topic: str, values: list[bytes | None], *, headers: list[Any], **_rest: object) -> Acknowledged:
         for value, pairs in zip(values, headers, strict=True):
-            if len(value) > 10:
+            if value is not None and len(value) > 10:
                 raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, topic)
             self.sent.append((value, dict(pairs)))
         return Acknowledged()
@@ -49,7 +49,7 @@ def producer(monkeypatch: pytest.MonkeyPatch) -> FakeProducer:
     return fake
 
 
-def records(*values: bytes) -> pa.RecordBatch:
+def records(*values: bytes | None) -> pa.RecordBatch:
     builder = BatchBuilder()
     for value in values:
         builder.append(2**60, b"key", value, [("own", b"1")])
@@ -78,6 +78,14 @@ def test_a_record_that_the_topic_refuses_is_told_of_and_stops_nothing(producer: 
     (nothing, headers), (value, _) = producer.sent
     assert (nothing, headers["barnabas.offset"], value) == (b"", b"0", b"bad")
     assert headers["barnabas.left-out"].startswith(b"value of 20 bytes")
+
+
+def test_a_tombstone_may_be_bad(producer: FakeProducer) -> None:
+    task = BadRecordCollector("b:1", "dead")
+    task.add(records(None, b"good"), pa.array(["no key", None]))
+    task.send()
+    assert [value for value, _ in producer.sent] == [None]
+    assert str(task.counts().examples[0]) == "t-3 offset 0: no key: b''"
 
 
 def test_without_a_topic_they_are_counted(producer: FakeProducer) -> None:
