@@ -178,6 +178,16 @@ def test_a_conflict_merges_again_into_the_new_version(orders: Orders, monkeypatc
     assert not list(orders.folder.rglob("*.lock"))
 
 
+def test_offsets_may_order_changes(orders: Orders) -> None:
+    if not RUNS and orders.format == DELTA:
+        pytest.skip("`make suites SUITE=changes` runs this with Delta")
+    for batch_id, offsets in enumerate(((0, 2), (1, 3))):
+        frame = orders.frame([{"id": 1, "offset": offset} for offset in offsets], "id long, offset long")
+        options: Any = {"keys": "id", "order_by": "offset", "query_id": "a", "table_format": orders.format}
+        assert merge_into(frame, batch_id, table=TABLE, warehouse=orders.folder, **options)
+    assert orders.loaded() == {1: {"id": 1, "offset": 3}}
+
+
 def test_wrong_arguments_and_rows_are_refused(orders: Orders) -> None:
     good = orders.frame([{"id": 1, "name": "a", "lsn": 1, "op": "u"}])
     for wrong, match in (

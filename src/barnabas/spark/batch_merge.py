@@ -32,8 +32,7 @@ from barnabas.spark.batch_append import TRIES_MAX, kind_of, query_of, write_batc
 from barnabas.spark.batch_table import BatchFile, BatchTable, nullable
 from barnabas.spark.change_files import DELETED, ChangeFiles, MergeColumns
 from barnabas.spark.data_files import DataFile
-from barnabas.spark.errors import LoadConflictError, LoadError
-from barnabas.spark.java_errors import gateway_of, spark_errors_as
+from barnabas.spark.errors import LoadConflictError
 from barnabas.spark.load_folder import claim_folder, remove_leftovers
 from barnabas.spark.spark_version import arrow_schema_of
 from barnabas.spark.state_merge import MergeTarget, StateMerge
@@ -163,8 +162,7 @@ def _merge(base: BatchTable, changes: DataFrame, columns: MergeColumns, query: s
     folder = claim_folder(location, load_id, base.name)
     try:
         schema = base.arrow_schema().append(pa.field(DELETED, pa.bool_()))
-        with spark_errors_as(LoadError, gateway_of(changes.sparkSession), "the table is unchanged: "):
-            written = write_batch(_checked(changes, columns), uri, location, schema)
+        written = write_batch(_checked(changes, columns), uri, location, schema)
         files = [DataFile(file.path, file.records, size_bytes=file.size_bytes) for file in written]
         target = MergeTarget(base, columns, uri, dict(location.properties))
         merged = StateMerge(target, ChangeFiles(files, location.properties)).run()

@@ -120,7 +120,7 @@ def candidates(codes: Numbers, rows: pa.Table, order: Column | None) -> Numbers:
 
 def _positions(rows: pa.Table) -> tuple[Numbers, Numbers]:
     """Return the offset of each row, and the rank of its partition."""
-    if "offset" not in rows.column_names:
+    if not {"topic", "partition", "offset"} <= set(rows.column_names):
         return np.arange(rows.num_rows), np.zeros(rows.num_rows, np.int64)
     partitions = _numbers(comparable(rows.column("partition")))
     places = ranks(rows.column("topic")) * (int(partitions.max(initial=0)) + 1) + partitions
