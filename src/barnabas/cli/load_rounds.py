@@ -199,6 +199,9 @@ def _summary(load: TableLoad) -> dict[str, object]:
     entry: dict[str, object] = {"table": load.table, "records": load.records, "files": load.files}
     if load.bad.count:
         entry["bad_records"] = dict(load.bad.reasons)
+    if load.upserts or load.deletes or load.outdated:
+        entry |= {"upserts": load.upserts, "deletes": load.deletes, "outdated": load.outdated}
+        entry["rewritten_files"] = load.rewritten_files
     if load.kept_values:
         entry["kept_values"] = load.kept_values
     if load.lost_values:

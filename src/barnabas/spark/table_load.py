@@ -137,6 +137,10 @@ ResultT = TypeVar("ResultT")
 Share = tuple[OffsetRange, ...]
 """The offset ranges that one task reads."""
 
+CHANGES_WORTH_TASKS = 1_000_000
+"""The number of changes from which on the write tasks of a local Spark session save time. Changes cost less than rows
+of a history, because a task folds them before it writes them, and the start of a session costs as much as a million.
+"""
 _GUESSED = frozenset({JSON, AVRO, PROTOBUF})
 _ERRORS: Mapping[FailureKind, type[LoadError]] = {
     "data loss": DataLossError,
@@ -457,7 +461,8 @@ class TableLoader:
         ranges = tuple(wanted for wanted in plan.ranges if wanted.count)
         if not ranges:
             return []  # there is nothing to load, so do not start a Spark session
-        if _count(ranges) <= RECORDS_WORTH_A_TASK and getattr(self._sessions, "is_this_machine", False):
+        few = RECORDS_WORTH_A_TASK if self._settings.upsert is None else CHANGES_WORTH_TASKS
+        if _count(ranges) <= few and getattr(self._sessions, "is_this_machine", False):
             self._runs_here = (
                 True  # a single Spark task would do the same work on this machine, but its start takes seconds
             )
