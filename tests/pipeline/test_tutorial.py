@@ -23,7 +23,7 @@ pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
 pytest.importorskip("duckdb")
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorial.md"
-BLOCKS = re.findall(r"```(console|python)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+BLOCKS = re.findall(r"```(console|python|sh)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 INSTALLS = ("python3 -m venv", "pip install")
 GOES_ON = ("barnabas up", "cluster up", "--watch", "--every")
 """What a reader starts in a terminal of its own."""
@@ -31,7 +31,13 @@ TIMEOUT_S = 400
 RECORDS = 20_001
 PORTS = ("9092", "9192", "9193", "9194")
 """Those of the page: of the broker, and of the cluster's three."""
-PROGRAMS = {"import random": "log.py", "dashboard.png": "dashboard.py", "readStream": "stream.py"}
+PROGRAMS = {
+    "import random": "log.py",
+    "dashboard.png": "dashboard.py",
+    "readStream": "stream.py",
+    "by_status.round": "orders.py",
+    "set -eu": "job.sh",
+}
 """What is in each program of the page, and the file that it is in."""
 
 
@@ -153,9 +159,9 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
 
 @pytest.mark.timeout(1200)
 def test_each_command_of_the_tutorial_says_what_the_page_says(folder: Folder) -> None:
-    said = ""
+    said, rows = "", ""
     for kind, block in BLOCKS:
-        if kind == "python":
+        if kind != "console":
             (name,) = [file for text, file in PROGRAMS.items() if text in block]
             folder.write(name, block)
             if name == "log.py":
@@ -172,6 +178,13 @@ def test_each_command_of_the_tutorial_says_what_the_page_says(folder: Folder) ->
             assert [line for line in step.shown if alike(line) not in lines] == [], f"{step.command}\n{said}"
             if "dashboard.py" in step.command:
                 assert f"{RECORDS:,} requests" in said
+            elif step.command.startswith("barnabas simulate orders"):
+                rows = re.findall(r"the table has ([\d,]+) rows", said)[0]
+            elif step.command.startswith("sh job.sh") and "||" not in step.command:
+                assert f"{rows} orders after 2,141 records" in said
+                assert len((folder.path / "orders.jsonl").read_text().splitlines()) == int(rows)
+            elif step.command.startswith("barnabas audit why"):
+                assert "missing offsets 17" in said
             elif step.command.startswith("barnabas sql 'select count(*)"):
                 assert said.split()[-1] == str(RECORDS)
     assert (folder.path / "dashboard.png").stat().st_size > 10_000

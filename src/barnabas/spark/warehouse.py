@@ -50,6 +50,7 @@ from barnabas.spark.iceberg_layout import (
     partition_fields_of,
     sort_order_of,
     spec_of,
+    spec_text,
 )
 from barnabas.spark.iceberg_reading import former_names
 from barnabas.spark.iceberg_snapshot_expiry import (
@@ -295,8 +296,13 @@ class TableBase:
         """
         if self._table is None:
             return
-        schema = self._table.schema()
-        obstacle = obstacle_of_spec(schema, self._table.spec()) or obstacle_to_loads(schema)
+        schema, spec = self._table.schema(), self._table.spec()
+        obstacle = obstacle_of_spec(schema, spec) or obstacle_to_loads(schema)
+        if UPSERT in self._table.properties and spec.fields:
+            obstacle = (
+                f"is a state table with partitions ({spec_text(schema, spec)}), but loads merge changes into any file: "
+                f"remove them (table.update_spec().remove_field({spec.fields[0].name!r}))"
+            )
         if obstacle is not None:
             raise WarehouseError(f"table {self.name} {obstacle}, or load into another table")
 
