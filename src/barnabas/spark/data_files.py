@@ -137,7 +137,7 @@ class PartitionedFiles:
         return self._files
 
     def _write(self) -> None:
-        if not self._batches:
+        if not any(batch.num_rows for batch in self._batches):
             return
         table = pa.Table.from_batches(self._batches)
         wide = columns_beyond_ascii(table)

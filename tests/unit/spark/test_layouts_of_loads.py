@@ -17,6 +17,7 @@ from pyiceberg.types import StringType
 
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ConfigurationError
+from barnabas.formats.json_fields import JsonRules
 from barnabas.formats.upsert_rules import UpsertRules
 from barnabas.spark import table_load
 from barnabas.spark.errors import TooManyPartitionsError, WarehouseError
@@ -167,6 +168,23 @@ def test_files_of_a_merge_are_in_one_partition_and_in_order(lake: Lake) -> None:
     done = load(lake, partition_by="bucket(2, user_id)", sort_by="at desc, user_id", records_per_task=6)
     assert done.files == check_files(table_of(lake), 120) == 2
     assert all(task.file.sort_order_id == 1 for task in table_of(lake).scan().plan_files())
+
+
+@pytest.mark.parametrize("text", ["key, timestamp, b, p", "bucket(4, key), truncate(70, p), bucket(3, timestamp), n"])
+def test_partition_values_of_all_types_are_committed_and_found_by_readers(lake: Lake, text: str) -> None:
+    prices = ["-1.51", "null", "0.00", "12.34"]
+    lake.values = [
+        f'{{"p": {prices[number % 4]}, "b": {"true" if number % 3 else "false"}, "n": {number % 2 - 1}}}'.encode()
+        for number in range(8)
+    ]
+    fields = {"p": "decimal(9,2)", "b": "boolean", "n": "int"}
+    load(lake, partition_by=text, fields=fields, rules=JsonRules(decimals=True))
+    check_files(table_of(lake), 8)
+    assert offsets(lake, "p = -1.51") == [0, 4]
+    assert offsets(lake, "p is null") == [1, 5]
+    assert offsets(lake, "b = false and p > 0") == [3]
+    assert offsets(lake, "n < 0") == [0, 2, 4, 6]
+    assert offsets(lake, "timestamp >= '2014-05-13T17:53:20+00:00'") == [3, 4, 5, 6, 7]
 
 
 def evolve(table: Table) -> None:
