@@ -7,7 +7,7 @@
 The wall clock of the loads jumps from load to load (tests/support/shifted_time.py), so the ages of snapshots, versions
 and files are those of a real week. The program fails if a load, a maintenance or a reader fails, or if the files, the
 bytes of metadata or the CPU time of the last day exceed those of the day before by a fifth after the fifth day.
-docs/explanation/loads.md has the results.
+docs/explanation/loads.md has results.
 """
 
 from __future__ import annotations
