@@ -81,10 +81,7 @@ def resolve(bound: Bound, states: Sequence[TopicState], lookup: TimeLookup) -> d
     ends = {TopicPartition(now.name, each): end for now in states for each, end in now.end_offsets.items()}
     if isinstance(bound, int):
         found = lookup.offsets_for_times({(each.topic, each.partition): bound for each in ends})
-        at = {each: found.get(each) for each in ends}
-        return {
-            each: end if (first := at[each]) is None or first.offset < 0 else first.offset for each, end in ends.items()
-        }
+        return {each: _offset_of(found.get(each), end) for each, end in ends.items()}
     topics = {now.name for now in states}
     own = {TopicPartition(*each): offset for each, offset in bound.items() if each[0] in topics}
     unknown = sorted(set(own) - set(ends))
@@ -93,6 +90,11 @@ def resolve(bound: Bound, states: Sequence[TopicState], lookup: TimeLookup) -> d
             f"there is no partition {unknown[0]}: see `barnabas topic describe {unknown[0].topic}`"
         )
     return own
+
+
+def _offset_of(found: OffsetAndTimestamp | None, log_end: int) -> int:
+    """Return the offset of a record, or the log end offset if the record did not exist when that was read."""
+    return log_end if found is None or found.offset < 0 else min(found.offset, log_end)
 
 
 def limited(plan: TopicLoadPlan, ends: Offsets) -> TopicLoadPlan:

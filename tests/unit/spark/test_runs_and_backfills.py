@@ -14,7 +14,7 @@ from barnabas.errors import ConfigurationError
 from barnabas.model import TopicPartition
 from barnabas.spark.delta_warehouse import DeltaBase
 from barnabas.spark.errors import DataLossError, LoadConflictError
-from barnabas.spark.load_bounds import check_bounds
+from barnabas.spark.load_bounds import check_bounds, resolve
 from barnabas.spark.load_plan import TopicState
 from barnabas.spark.load_types import Backfill, LoadProgress, TableLoad
 from barnabas.spark.run_ids import RUN_ID_LENGTH_MAX, RUNS, RUNS_KEPT_MAX, SLOTS, check_run_id, slot_of, with_run
@@ -23,7 +23,7 @@ from barnabas.spark.table_load import TableLoader
 from barnabas.spark.table_snapshots import loaded_offsets
 from barnabas.spark.table_status import table_status
 from barnabas.spark.warehouse import TableBase
-from tests.support.loads_without_spark import FIRST_MS, Lake
+from tests.support.loads_without_spark import FIRST_MS, Lake, Timestamps
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 FORMATS = ["iceberg", "delta"]
@@ -358,6 +358,15 @@ def test_partition_that_does_not_exist_is_refused(lake: Lake) -> None:
     add(lake, 2)
     with pytest.raises(ConfigurationError, match="there is no partition t-7"):
         lake.load(bad=None, until={TopicPartition("t", 7): 1})
+
+
+def test_time_of_a_record_that_is_new_since_the_plan_is_the_planned_end(lake: Lake) -> None:
+    add(lake, 4)
+    planned = lake.describe(None, None)
+    add(lake, 4)
+    after = FIRST_MS + 6 * lake.ms_between
+    assert resolve(after, planned, Timestamps(lake)) == {T0: 4}
+    assert resolve(FIRST_MS, planned, Timestamps(lake)) == {T0: 0}
 
 
 @pytest.mark.parametrize("seed", range(3))
