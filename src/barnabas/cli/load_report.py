@@ -88,7 +88,7 @@ def message_of(error: BaseException) -> str:
     if isinstance(error, BarnabasError | OSError):
         return explain(error)
     if isinstance(error, KeyboardInterrupt | SystemExit | click.Abort):
-        return "a signal ended the command; the tables are unchanged"
+        return "a signal ended the command; each table is either loaded or unchanged"
     return f"{type(error).__name__}: {error}"
 
 
