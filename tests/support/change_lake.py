@@ -122,7 +122,9 @@ class ChangeModel:
             self._send(self._late.pop(draw.randrange(len(self._late))))
 
     def bad(self) -> None:
-        """Send a record that changes no row."""
+        """Send a record that changes no row; not as the first record, because a new table needs a row."""
+        if not self._recent:
+            return
         partition = self._draw.randrange(len(self._lake.sent))
         self._lake.sent[partition].append(
             self._draw.choice(
