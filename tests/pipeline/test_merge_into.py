@@ -147,6 +147,11 @@ def test_a_killed_batch_is_merged_once(orders: Orders, place: Callable[[type[Bat
     assert not list(orders.folder.rglob("*.lock"))
 
 
+def _skip_without_the_suite(orders: Orders, table_format: str) -> None:
+    if not RUNS and orders.format == table_format:
+        pytest.skip(f"`make suites SUITE=changes` runs this with {table_format}")
+
+
 def _die(*_arguments: object, **_options: object) -> None:
     raise SystemExit
 
@@ -156,6 +161,7 @@ def _leave(folder: LoadFolder) -> None:
 
 
 def test_a_conflict_merges_again_into_the_new_version(orders: Orders, monkeypatch: pytest.MonkeyPatch) -> None:
+    _skip_without_the_suite(orders, ICEBERG)
     first, other = [{"id": 1, "name": "a", "lsn": 1, "op": "u"}], [{"id": 1, "name": "other", "lsn": 5, "op": "u"}]
     orders.merge(orders.frame(first), 0)
     kind = KINDS[orders.format]
@@ -179,8 +185,7 @@ def test_a_conflict_merges_again_into_the_new_version(orders: Orders, monkeypatc
 
 
 def test_offsets_may_order_changes(orders: Orders) -> None:
-    if not RUNS and orders.format == DELTA:
-        pytest.skip("`make suites SUITE=changes` runs this with Delta")
+    _skip_without_the_suite(orders, DELTA)
     for batch_id, offsets in enumerate(((0, 2), (1, 3))):
         frame = orders.frame([{"id": 1, "offset": offset} for offset in offsets], "id long, offset long")
         options: Any = {"keys": "id", "order_by": "offset", "query_id": "a", "table_format": orders.format}
@@ -189,6 +194,7 @@ def test_offsets_may_order_changes(orders: Orders) -> None:
 
 
 def test_wrong_arguments_and_rows_are_refused(orders: Orders) -> None:
+    _skip_without_the_suite(orders, DELTA)
     good = orders.frame([{"id": 1, "name": "a", "lsn": 1, "op": "u"}])
     for wrong, match in (
         ({"keys": "no"}, "keys: the batch has no column 'no'"),
