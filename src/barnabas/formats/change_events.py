@@ -853,7 +853,8 @@ def _prefix(value: bytes) -> bytes | None:
         _schema, end = json.JSONDecoder().raw_decode(text, start + len(text[start:]) - len(text[start:].lstrip()))
         rest = text[end:]
         begin = rest.index('"payload":') + len('"payload":')
-        if rest[:begin].replace(" ", "") == ',"payload":':
+        _payload_of_it, last = json.JSONDecoder().raw_decode(rest, begin)
+        if rest[:begin].replace(" ", "") == ',"payload":' and rest[last:] == "}":
             return text[: end + begin].encode()
     return None
 

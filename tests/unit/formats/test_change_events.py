@@ -99,6 +99,12 @@ def test_events_of_debezium_with_and_without_schema(wrap: Any, odd: list[Any]) -
     assert [reason is None for reason in reasons] == [True] * 4 + [False] * len(odd)
 
 
+def test_fields_after_the_payload_do_not_make_an_event_bad() -> None:
+    values = [{"schema": WITH_SCHEMA, "payload": event, "more": {"x": {}}} for event in EVENTS]
+    found, reasons = changes(UpsertRules.of("id", envelope="debezium"), values)
+    assert (found, reasons) == (CHANGES, [None] * 4)
+
+
 def test_events_of_maxwell() -> None:
     values = [
         {
