@@ -105,7 +105,12 @@ def _interval(_context: click.Context, _option: click.Parameter, given: str | No
 
 
 def _maintenance_interval(context: click.Context, option: click.Parameter, given: str | None) -> float | None:
-    return math.inf if given == "never" else _interval(context, option, given)
+    if given == "never":
+        return math.inf
+    try:
+        return _interval(context, option, given)
+    except click.UsageError as error:
+        raise click.UsageError(f"{error.message}; or never") from None
 
 
 def _delete_memory(_context: click.Context, _option: click.Parameter, given: str | None) -> timedelta | None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 MERGED_BYTES_MAX = 128 * 1024 * 1024
 """The largest merged file in bytes. A merge keeps all rows of a new file in memory, which are several times as large,
 in the process that also loads."""
+FIRST_SHARE = 6
+"""The first maintenance comes after this part of the interval, so that a process that restarts often maintains, too."""
 Outcome = tuple[str, "Maintained | Exception"]
 """A table name, and the result or the error of its maintenance."""
 
@@ -32,12 +34,15 @@ class MaintenanceRounds:
         self._maintain = maintain
         self._interval_s = interval_s
         self._clock = clock
-        self._last = clock.monotonic()
+        self._due = clock.monotonic() + interval_s / FIRST_SHARE
 
     def run_if_due(self) -> Iterator[Outcome]:
-        """Run the maintenance if the interval has passed since the last run or since the creation of this object."""
-        if self._clock.monotonic() - self._last >= self._interval_s:
-            self._last = self._clock.monotonic()
+        """Run the maintenance if it is due: a sixth of the interval after the creation of this object, and an interval
+        after the start of the last run.
+        """
+        now = self._clock.monotonic()
+        if now >= self._due:
+            self._due = now + self._interval_s
             yield from self._maintain()
 
 

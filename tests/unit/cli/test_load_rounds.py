@@ -139,9 +139,24 @@ def test_maintenance_is_done_between_rounds_when_it_is_due() -> None:
         (("table", "default.t"), ("compacted_files", 4), ("new_files", 1)),
         (("table", "default.t"), ("maintenance_error", "WarehouseError: gone")),
     ]
-    assert waits == [60.0, 60.0, 55.0, 60.0, 55.0, 60.0, 55.0]
+    assert waits == [60.0, 55.0, 60.0, 55.0, 60.0, 55.0, 60.0]
     counts = rounds.metrics.tables["default.t"]
     assert (counts.maintenances, counts.failed_maintenances) == (2, 1)
+
+
+def test_first_maintenance_comes_after_a_sixth_of_the_interval() -> None:
+    clock, started = ManualClock(), list[float]()
+
+    def maintain() -> Iterator[tuple[str, Maintained | Exception]]:
+        started.append(clock.monotonic())
+        return iter(())
+
+    maintenance = MaintenanceRounds(maintain, 3600.0, clock)
+    begun = clock.monotonic()
+    for _ in range(80):
+        clock.advance(60.0)
+        assert not list(maintenance.run_if_due())
+    assert [each - begun for each in started] == [600.0, 4200.0]
 
 
 def test_what_is_bad_and_missing_is_in_the_line_and_in_the_metrics() -> None:
