@@ -572,7 +572,9 @@ def _remarks(table: TableLoad) -> Iterator[str]:
         yield f"kept whole in `value`: {with_noun(table.kept_values, 'value')} of {table.records:,} (--keep-values)"
     if table.lost_values:
         lost = with_noun(table.lost_values, "value")
-        yield f"not kept, and not restorable from the columns: {lost} (--keep-values none)"
+        is_state = table.upserts or table.deletes or table.outdated
+        why = "state tables keep no values" if is_state else "--keep-values none"
+        yield f"not kept, and not restorable from the columns: {lost} ({why})"
     if table.bad.count:
         reasons = ", ".join(f"{reason} ({count:,})" for reason, count in table.bad.reasons.items())
         yield f"{with_noun(table.bad.count, 'bad record')}: {reasons}"

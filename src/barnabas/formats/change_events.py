@@ -104,6 +104,7 @@ class Events:
     :param deletes: for each value, True if it deletes the row.
     :param former: the key columns before the change, null where they are unknown; None without such columns.
     :param order: the value of the field that orders the changes; None without such a field.
+    :param lost: for each value, True if its row has a field, not null, that no column takes.
     :param reasons: for each bad record, the reason; else null.
     :param ignored: for each value, True if it changes no row.
     :param found: as in `Decoded`.
@@ -113,6 +114,7 @@ class Events:
     deletes: pa.Array
     former: list[pa.Array] | None
     order: pa.Array | None
+    lost: pa.Array
     reasons: pa.Array
     ignored: pa.Array
     found: Fields
@@ -141,6 +143,7 @@ class Changes:
     :param columns: one column per requested field.
     :param deletes: for each change, True if it deletes the row with its key.
     :param reasons: for each record, the reason why it is bad; else null.
+    :param lost_values: the number of new rows with a field that no column takes.
     """
 
     rows: pa.Array
@@ -148,6 +151,7 @@ class Changes:
     deletes: pa.Array
     reasons: pa.Array
     found: Fields
+    lost_values: int = 0
 
 
 @dataclass(slots=True)
@@ -212,6 +216,7 @@ class ChangeDecoder:
             pa.concat_arrays([first.deletes, second.deletes]),
             pa.concat_arrays([first.reasons, second.reasons]),
             merge_fields([first.found, second.found]),
+            first.lost_values + second.lost_values,
         )
 
     def _decode(self, values: pa.Array, keys: pa.Array, fields: Mapping[str, ColumnType]) -> Changes:
@@ -238,6 +243,7 @@ class ChangeDecoder:
             lacks_order = pc.and_(pc.and_(is_there, order.is_null()), pc.invert(left_out))
             reasons = pc.if_else(pc.and_(reasons.is_null(), lacks_order), self._no_order(), reasons)
         applied = pc.and_not(reasons.is_null(), left_out)
+        lost = pc.and_(pc.and_not(applied, deletes), events.lost.take(place).fill_null(False))
         rows = pc.indices_nonzero(applied).cast(pa.int64())
         taken = [columns[name].take(rows) for name in fields]
         changed = deletes.take(rows)
@@ -255,7 +261,7 @@ class ChangeDecoder:
                 taken = [pa.concat_arrays(parts) for parts in zip(old, taken, strict=True)]
                 rows = pa.concat_arrays([moved, rows])
                 changed = pa.concat_arrays([pa.repeat(pa.scalar(True), len(moved)), changed])
-        return Changes(rows, taken, changed, reasons, events.found)
+        return Changes(rows, taken, changed, reasons, events.found, lost.true_count)
 
     def _fill_keys(
         self, columns: dict[str, pa.Array], deletes: pa.Array, keys: pa.Array, fields: Mapping[str, ColumnType]
@@ -378,19 +384,29 @@ class PlainReader:
     def read(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Events:
         if self.decoder is None:
             parsed = decode(values, fields, self.json_rules)
-            columns, found = parsed.columns, parsed.found
+            columns, found, lost = parsed.columns, parsed.found, parsed.unplaced
             reasons = pa.array(parsed.reasons, _TEXT) if parsed.reasons else pa.nulls(len(values), _TEXT)
         else:
             decoded = self.decoder.decode(values, fields)
             columns, found, reasons = decoded.columns, decoded.found, decoded.reasons
+            lost = _unplaced(self.decoder, values, found, dict(zip(fields, columns, strict=True)))
         deletes = pa.repeat(pa.scalar(False), len(values))
-        if self.rules.op is not None and self.rules.op in fields:
-            ops = columns[list(fields).index(self.rules.op)].cast(_TEXT)
+        if self.rules.op is not None:
+            ops = self._ops(self.rules.op, values, dict(zip(fields, columns, strict=True)))
             deletes = pc.is_in(ops, pa.array(sorted(self.rules.deletes_by_op), _TEXT))
         order = None
         if self.rules.has_order_column:
             order = self._order(values, fields, columns, None)
-        return Events(columns, deletes, None, order, reasons, pa.repeat(pa.scalar(False), len(values)), found)
+        return Events(columns, deletes, None, order, lost, reasons, pa.repeat(pa.scalar(False), len(values)), found)
+
+    def _ops(self, name: str, values: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Array:
+        """Return the operations, also if the table has no column for their field."""
+        if name in columns:
+            return columns[name].cast(_TEXT)
+        wanted: dict[str, ColumnType] = {name: "string"}
+        if self.decoder is None:
+            return read_fields(values, wanted)[0]
+        return self.decoder.decode(values, wanted).columns[0]
 
     def _order(
         self,
@@ -536,6 +552,7 @@ class JsonEnvelopeReader:
             former,
             fields,
             order,
+            pa.repeat(pa.scalar(False), len(values)),
             pa.nulls(len(values), _TEXT),
             {},
         )
@@ -549,12 +566,14 @@ class JsonEnvelopeReader:
         sides = {}
         is_there = {}
         found: Fields = {}
+        lost = pa.repeat(pa.scalar(False), len(values))
         for side in {own.row, own.former}:
             objects = [row if isinstance(row := event.get(side), dict) else None for event in parsed]
             is_there[side] = pa.array([row is not None for row in objects], pa.bool_())
             decoded = decode_objects(objects, fields, self.json_rules)
             sides[side] = dict(zip(fields, decoded.columns, strict=True))
             found = merge_fields([found, decoded.found])
+            lost = decoded.unplaced if side == own.row else lost
             if side in (own.row, own.deleted_row):
                 for row, reason in enumerate(decoded.reasons or ()):
                     reasons[row] = reasons[row] or reason
@@ -570,6 +589,7 @@ class JsonEnvelopeReader:
             sides[own.former],
             fields,
             order,
+            lost,
             pa.array(reasons, _TEXT),
             found,
         )
@@ -582,10 +602,11 @@ class JsonEnvelopeReader:
         former: Mapping[str, pa.Array],
         fields: Mapping[str, ColumnType],
         order: pa.Array | None,
+        lost: pa.Array,
         reasons: pa.Array,
         found: Fields,
     ) -> Events:
-        return _events_of(self.rules, self.envelope, ops, is_there, cells, former, fields, order, reasons, found)
+        return _events_of(self.rules, self.envelope, ops, is_there, cells, former, fields, order, lost, reasons, found)
 
 
 def _events_of(
@@ -597,6 +618,7 @@ def _events_of(
     former: Mapping[str, pa.Array],
     fields: Mapping[str, ColumnType],
     order: pa.Array | None,
+    lost: pa.Array,
     reasons: pa.Array,
     found: Fields,
 ) -> Events:
@@ -634,7 +656,7 @@ def _events_of(
         path = rules.order_by.split(".")
         if path[0] in by_name:
             order = _at(by_name[path[0]], path[1:])
-    return Events(columns, deletes, keys, order, reasons, ignored, found)
+    return Events(columns, deletes, keys, order, lost, reasons, ignored, found)
 
 
 @dataclass(slots=True)
@@ -688,6 +710,7 @@ class NestedEnvelopeReader:
             for name, kind in decoded.found.items()
             if name.partition("\x1f")[0] in (own.row, own.former) and isinstance(kind, dict)
         )
+        of_rows = {name: kind for name, kind in decoded.found.items() if name.partition("\x1f")[0] == own.row}
         return _events_of(
             self.rules,
             own,
@@ -697,6 +720,7 @@ class NestedEnvelopeReader:
             cells[own.former],
             fields,
             order,
+            _unplaced(self.decoder, values, of_rows, {own.row: parts[own.row]}),
             decoded.reasons,
             found,
         )
@@ -881,6 +905,7 @@ def _joined(parts: Sequence[Events]) -> Events:
         pa.concat_arrays([part.deletes for part in parts]),
         [pa.concat_arrays(chunks) for chunks in zip(*(cast("list[pa.Array]", each) for each in formers), strict=True)],
         order,
+        pa.concat_arrays([part.lost for part in parts]),
         pa.concat_arrays([part.reasons for part in parts]),
         pa.concat_arrays([part.ignored for part in parts]),
         merge_fields(part.found for part in parts),
@@ -924,6 +949,40 @@ def _at(column: pa.Array, path: Sequence[str]) -> pa.Array | None:
             return None
         column = column.flatten()[column.type.get_field_index(name)]
     return column
+
+
+def _unplaced(decoder: ValueDecoder, values: pa.Array, found: Fields, columns: Mapping[str, pa.Array]) -> pa.Array:
+    """Return, for each value, whether it has a field, not null, that no column takes.
+
+    :param found: the fields that the columns do not take in all values.
+    """
+    wanted = {name.partition("\x1f")[0]: settled(kind) for name, kind in found.items()}
+    if not wanted:
+        return pa.repeat(pa.scalar(False), len(values))
+    cells = dict(zip(wanted, decoder.decode(values, wanted).columns, strict=True))
+    return _any_beside(cells, columns, len(values))
+
+
+def _any_beside(cells: Mapping[str, pa.Array], columns: Mapping[str, pa.Array], count: int) -> pa.Array:
+    """Return, for each row, whether a cell has a value, or a nested field, that the columns lack."""
+    found = pa.repeat(pa.scalar(False), count)
+    for name, cell in cells.items():
+        own = [column for key, column in columns.items() if key.partition("\x1f")[0] == name]
+        structs = [column for column in own if pa.types.is_struct(column.type)]
+        if structs and pa.types.is_struct(cell.type):
+            lacks = _any_beside(_cells(cell), _cells(structs[0]), count)
+        elif pa.types.is_nested(cell.type) and all(column.type != cell.type for column in own):
+            lacks = cell.is_valid()
+        else:
+            lacks = cell.is_valid()
+            for column in own:
+                lacks = pc.and_not(lacks, column.is_valid())
+        found = pc.or_(found, lacks)
+    return found
+
+
+def _cells(column: pa.Array) -> dict[str, pa.Array]:
+    return dict(zip((field.name for field in column.type), column.flatten(), strict=True))
 
 
 def _nested(path: Sequence[str], kind: ColumnType) -> dict[str, ColumnType]:

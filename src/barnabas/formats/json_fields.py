@@ -89,6 +89,7 @@ class Parsed:
     :param columns: the columns in the order of the fields.
     :param whole: for each value, True if it is a JSON object and columns took all of its fields. A column may have
         changed a field, for example by rounding; `json_text.value_forms` detects such changes.
+    :param unplaced: for each value, True if it has a field, not null, that no column takes.
     :param reasons: for each value, the reason why it is a bad record, or None. The whole list is None if no record is
         bad.
     :param found: the fields without a column, and the fields with a value that did not fit the column.
@@ -96,6 +97,7 @@ class Parsed:
 
     columns: list[pa.Array]
     whole: pa.Array
+    unplaced: pa.Array
     reasons: list[str | None] | None = None
     found: Fields = field(default_factory=dict)
 
@@ -227,7 +229,7 @@ def decode(
     further = keys_of_fields(fields)
     columns = _decode_with_further(values, fields, further) if further else _decode_at_once(values, fields)
     if columns is not None:
-        return Parsed(columns, pa.repeat(pa.scalar(True), len(values)))
+        return Parsed(columns, pa.repeat(pa.scalar(True), len(values)), pa.repeat(pa.scalar(False), len(values)))
     if len(values) <= PART_ROWS:
         return _decode_one_by_one(values.to_pylist(), fields, rules, is_guess=is_guess)
     return _joined([decode(part, fields, rules, is_guess=is_guess) for part in _parts(values)])
@@ -260,10 +262,11 @@ def _parts(values: pa.Array) -> Iterator[pa.Array]:
 def _joined(parts: Sequence[Parsed]) -> Parsed:
     columns = [pa.concat_arrays(chunks) for chunks in zip(*(part.columns for part in parts), strict=True)]
     whole = pa.concat_arrays([part.whole for part in parts])
+    unplaced = pa.concat_arrays([part.unplaced for part in parts])
     reasons = None
     if any(part.reasons for part in parts):
         reasons = [reason for part in parts for reason in part.reasons or [None] * len(part.whole)]
-    return Parsed(columns, whole, reasons, merge_fields(part.found for part in parts))
+    return Parsed(columns, whole, unplaced, reasons, merge_fields(part.found for part in parts))
 
 
 def _decode_at_once(values: pa.Array, fields: Mapping[str, ColumnType]) -> list[pa.Array] | None:
@@ -406,6 +409,7 @@ def decode_objects(
     """
     columns: dict[str, list[Any]] = {name: [None] * len(objects) for name in fields}
     whole = [False] * len(objects)
+    unplaced = [False] * len(objects)
     reasons: list[str | None] = [None] * len(objects)
     found: Fields = {}
     inferred: Fields = {}
@@ -425,13 +429,15 @@ def decode_objects(
                     reasons[row] = _misfit(name, fields[name])
             if not has_column:
                 whole[row] = False
+                unplaced[row] = unplaced[row] or item is not None
                 _note_misfit(found, name, item, fields, rules)
     arrays = [pa.array(columns[name], arrow_type(column_type)) for name, column_type in fields.items()]
     if inferred:
         known: Fields = dict(fields)
         wider_types = {name: kind for name, kind in inferred.items() if wider(known.get(name), kind) != known.get(name)}
         found = merge_fields([found, wider_types])
-    return Parsed(arrays, pa.array(whole, pa.bool_()), reasons if any(reasons) else None, found)
+    are_whole, are_unplaced = (pa.array(each, pa.bool_()) for each in (whole, unplaced))
+    return Parsed(arrays, are_whole, are_unplaced, reasons if any(reasons) else None, found)
 
 
 def _misfit(name: str, column_type: ColumnType) -> str:

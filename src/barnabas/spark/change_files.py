@@ -66,7 +66,8 @@ def to_change_rows(records: pa.RecordBatch, shape: TableShape, decoder: ChangeDe
     names = [*POSITION, *(shape.columns[name] for name in fields), DELETED]
     columns = [records.column(name).take(changes.rows) for name in POSITION]
     columns += [*shape.stored(changes.columns), changes.deletes]
-    return TableRows(pa.RecordBatch.from_arrays(columns, names=names), changes.reasons, found=changes.found)
+    rows = pa.RecordBatch.from_arrays(columns, names=names)
+    return TableRows(rows, changes.reasons, found=changes.found, lost_values=changes.lost_values)
 
 
 class ChangeFileWriter:

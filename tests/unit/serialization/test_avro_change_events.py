@@ -123,3 +123,19 @@ def test_damaged_event_is_bad() -> None:
     decoded = own.decode(values, binary(None, None, None, None), {"id": "int", "name": "string"})
     assert decoded.reasons.null_count == 0
     assert len(decoded.rows) == 0
+
+
+@pytest.mark.parametrize("envelope_of", ["none", "debezium"])
+def test_fields_that_no_column_takes_are_counted(envelope_of: str) -> None:
+    whole = envelope(MORE)
+    row = whole["fields"][0]["type"][1]
+    schema = row if envelope_of == "none" else whole
+    rows = [{**ROW, "city": None}, {**ROW, "city": "Ulm"}]
+    values = binary(
+        *(avro_record(1, schema, each if envelope_of == "none" else event("u", None, each, 1)) for each in rows),
+        *([avro_record(1, schema, event("d", rows[1], None, 1))] if envelope_of == "debezium" else []),
+    )
+    own = decoder(UpsertRules.of("id", envelope=envelope_of), schema)
+    keys = pa.nulls(len(values), pa.binary())
+    assert own.decode(values, keys, {"id": "int", "name": "string"}).lost_values == 1
+    assert own.decode(values, keys, {"id": "int", "name": "string", "city": "string"}).lost_values == 0

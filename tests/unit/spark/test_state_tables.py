@@ -19,7 +19,7 @@ from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ConfigurationError
 from barnabas.formats.upsert_rules import UpsertRules
 from barnabas.model import TopicPartition
-from barnabas.spark import state_merge
+from barnabas.spark import load_checks, state_merge, table_shape
 from barnabas.spark.errors import LoadConflictError
 from barnabas.spark.ledger import LEDGER
 from barnabas.spark.table_audit import TableAudit
@@ -138,6 +138,46 @@ def test_new_columns_and_wider_types_of_changes_reach_the_table(lake: Lake) -> N
     assert (found[1]["n"], found[1]["n_double"], found[1]["more"]) == (None, 2.5, "x")
     assert (found[2]["n"], found[2]["n_double"], found[2]["more"]) == (2, None, None)
     assert set(result.new_fields) == {"n_double", "more"}
+
+
+def test_values_that_no_column_takes_are_counted_as_lost(lake: Lake) -> None:
+    put(lake, {"id": 1, "n": "a"})
+    assert load(lake, takes_new_fields=False).lost_values == 0
+    put(lake, {"id": 1, "n": "b", "more": 5}, {"id": 2, "n": "c"}, {"id": 3, "n": "d", "more": None})
+    put(lake, {"id": 4, "n": "e", "more": [1]}, {"more": 7})
+    result = load(lake, takes_new_fields=False)
+    assert state(lake) == {1: "b", 2: "c", 3: "d", 4: "e"}
+    assert (result.lost_values, result.bad.count) == (2, 1)
+
+
+def test_values_beyond_the_maximum_of_columns_are_counted_as_lost(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (table_shape, load_checks):
+        monkeypatch.setattr(module, "FIELDS_MAX", 2)
+    put(lake, {"id": 1, "n": "a", "more": 1}, {"id": 2, "n": "b"})
+    assert load(lake).lost_values == 1
+    put(lake, {"id": 1, "n": "c", "yet": 1}, {"id": 2, "n": "d", "more": 1})
+    assert load(lake).lost_values == 2
+    assert state(lake) == {1: "c", 2: "d"}
+
+
+def test_lost_values_of_change_events_are_those_of_the_new_rows(lake: Lake) -> None:
+    rules = UpsertRules.of("id", envelope="debezium")
+    old, new = {"id": 1, "n": "a"}, {"id": 1, "n": "b", "more": 5}
+    put(lake, {"op": "c", "before": None, "after": old})
+    load(lake, rules, takes_new_fields=False)
+    put(lake, {"op": "u", "before": old, "after": new}, {"op": "u", "before": new, "after": old})
+    assert load(lake, rules, takes_new_fields=False).lost_values == 1
+    put(lake, {"op": "d", "before": new, "after": None})
+    assert load(lake, rules, takes_new_fields=False).lost_values == 0
+    assert state(lake) == {}
+
+
+def test_operation_without_a_column_deletes(lake: Lake) -> None:
+    rules = UpsertRules.of("id", op="op")
+    put(lake, {"id": 1, "n": "a", "op": "c"}, {"id": 2, "n": "b", "op": "c"}, {"id": 1, "op": "d"})
+    result = load(lake, rules, fields={"id": "long", "n": "string"})
+    assert state(lake) == {2: "b"}
+    assert result.deletes == 1
 
 
 def test_record_without_key_column_is_bad_and_changes_nothing(lake: Lake) -> None:
