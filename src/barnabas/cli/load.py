@@ -601,6 +601,11 @@ def _warnings(table: TableLoad) -> Iterator[str]:
             f"warning: no record of this load has the event-time field {table.missing_event_field!r} "
             "(--strict makes this an error)"
         )
+    if table.keys_in_several_partitions:
+        yield (
+            f"warning: {with_noun(table.keys_in_several_partitions, 'key')} with changes in several partitions, whose "
+            "offsets have no common order: load into a new table with --order-by ts, or with a field"
+        )
 
 
 def _keys_of_state_table(table: TableLoad) -> Iterator[str]:

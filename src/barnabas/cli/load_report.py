@@ -225,6 +225,7 @@ def _table_as_json(table: TableLoad) -> dict[str, object]:
         "deletes": table.deletes,
         "outdated": table.outdated,
         "rewritten_files": table.rewritten_files,
+        "keys_in_several_partitions": table.keys_in_several_partitions,
         "lost_values": table.lost_values,
         "further_columns": {name: dict(counts) for name, counts in table.further_columns.items()},
         "bad_records": dict(table.bad.reasons),

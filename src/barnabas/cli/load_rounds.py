@@ -202,6 +202,8 @@ def _summary(load: TableLoad) -> dict[str, object]:
     if load.upserts or load.deletes or load.outdated:
         entry |= {"upserts": load.upserts, "deletes": load.deletes, "outdated": load.outdated}
         entry["rewritten_files"] = load.rewritten_files
+    if load.keys_in_several_partitions:
+        entry["keys_in_several_partitions"] = load.keys_in_several_partitions
     if load.kept_values:
         entry["kept_values"] = load.kept_values
     if load.lost_values:

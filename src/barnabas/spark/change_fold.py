@@ -103,19 +103,34 @@ def candidates(codes: Numbers, rows: pa.Table, order: Column | None) -> Numbers:
     """Return the rows that may be the last change of their key, beside any earlier rows, in ascending order.
 
     These are the last change with an order value of each key, and the last change without one of each key in each
-    partition, whose order value depends on the earlier rows. The arguments are those of `last_changes`.
+    partition, whose order value depends on the earlier rows. By offset, the last change of each key in each partition
+    stays, so that the merge can count keys with changes in several ones. The arguments are those of `last_changes`.
     """
-    if order is None:
-        return np.sort(last_changes(codes, rows, None).rows)
     offsets, places = _positions(rows)
+    if order is None:
+        by_place = np.lexsort((offsets, places, codes))
+        return np.sort(by_place[_ends(_groups(codes, places)[by_place])])
     values = ranks(order)
     by_order = np.lexsort((offsets, places, values, codes))
     by_order = by_order[values[by_order] >= 0]
     last = by_order[_ends(codes[by_order])]
     by_offset = np.lexsort((offsets, places, codes))
     by_offset = by_offset[values[by_offset] < 0]
-    groups = codes[by_offset] * (int(places.max(initial=0)) + 1) + places[by_offset]
-    return np.sort(np.concatenate([last, by_offset[_ends(groups)]]))
+    return np.sort(np.concatenate([last, by_offset[_ends(_groups(codes, places)[by_offset])]]))
+
+
+def keys_in_several_partitions(codes: Numbers, rows: pa.Table) -> int:
+    """Return the number of keys with rows of several partitions. The arguments are those of `last_changes`."""
+    places = _positions(rows)[1]
+    if not places.max(initial=0):
+        return 0
+    width = int(places.max()) + 1
+    return int((np.bincount(np.unique(_groups(codes, places)) // width) > 1).sum())
+
+
+def _groups(codes: Numbers, places: Numbers) -> Numbers:
+    """Return a number for each pair of a key and a partition."""
+    return codes * (int(places.max(initial=0)) + 1) + places
 
 
 def _positions(rows: pa.Table) -> tuple[Numbers, Numbers]:

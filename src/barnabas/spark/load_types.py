@@ -97,6 +97,9 @@ class TableLoad:
     """The key columns of a state table that no row has; the load takes them from the records' keys."""
     rewritten_files: int = 0
     """The number of files of a state table that new files replace."""
+    keys_in_several_partitions: int = 0
+    """The number of keys of a state table whose changes are in several partitions, although their offsets order them
+    (`order_by="offset"`). The row of such a key may not be that of its last change."""
 
 
 @dataclass(frozen=True, slots=True)

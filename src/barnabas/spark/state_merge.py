@@ -20,7 +20,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from barnabas.spark.change_files import DELETED, MergeColumns
-from barnabas.spark.change_fold import KeyIndex, Numbers, candidates, last_changes, ranks, take_last
+from barnabas.spark.change_fold import (
+    KeyIndex,
+    Numbers,
+    candidates,
+    keys_in_several_partitions,
+    last_changes,
+    ranks,
+    take_last,
+)
 from barnabas.spark.data_files import DataFile, columns_with_bounds, columns_with_dictionaries, create_file
 from barnabas.spark.table_store import StoredFile
 
@@ -88,6 +96,8 @@ class Merged:
     :param deletions: the changes that delete a key: key columns, position and order.
     :param upserts: the number of keys that get a new row.
     :param outdated: the number of keys whose changes in this load are older than the table's row or its deletion.
+    :param in_several_partitions: the number of keys whose changes, or whose change and row, are in several partitions,
+        if offsets order the changes.
     """
 
     files: tuple[DataFile, ...]
@@ -96,6 +106,7 @@ class Merged:
     upserts: int = 0
     outdated: int = 0
     keys: int = 0
+    in_several_partitions: int = 0
 
 
 @dataclass(slots=True)
@@ -197,6 +208,7 @@ class StateMerge:
             upserts=len(fresh),
             outdated=int(index.count - applied.sum()),
             keys=index.count,
+            in_several_partitions=keys_in_several_partitions(codes, rows) if self._order is None else 0,
         )
 
     def _columns(self, rows: pa.Table) -> list[pa.ChunkedArray]:

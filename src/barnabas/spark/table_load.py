@@ -728,6 +728,7 @@ class TableLoader:
             outdated=0 if outcome.merged is None else outcome.merged.outdated,
             keys_of_records=() if outcome.shape.upsert is None else outcome.shape.upsert.keys_of_records,
             rewritten_files=0 if outcome.merged is None else len(outcome.merged.replaced),
+            keys_in_several_partitions=0 if outcome.merged is None else outcome.merged.in_several_partitions,
         )
 
 

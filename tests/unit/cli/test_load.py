@@ -255,6 +255,15 @@ def test_rules_of_state_tables_reach_the_load_and_their_counts_the_output(monkey
     assert "no row has id: the load takes it from the records' keys" in result.stderr
 
 
+def test_keys_in_several_partitions_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = replace(LOADED, upserts=5, lost_values=2, keys_in_several_partitions=3)
+    result, _ = run(monkeypatch, LoadResult((done,)), "--upsert", "id")
+    assert "warning: 3 keys with changes in several partitions" in result.stderr
+    assert "2 values (state tables keep no values)" in result.stderr
+    result, _ = run(monkeypatch, LoadResult((done,)), "--upsert", "id", "--json")
+    assert json.loads(result.stdout)["tables"][0]["keys_in_several_partitions"] == 3
+
+
 @pytest.mark.parametrize(
     ("given", "memory"), [("7d", timedelta(days=7)), ("0", timedelta(0)), ("90m", timedelta(minutes=90)), ("7", None)]
 )

@@ -110,6 +110,22 @@ def test_older_change_of_another_partition_does_not_replace_row_or_deletion(lake
     assert state(lake) == {1: "new", 2: "again", 3: "x"}
 
 
+@pytest.mark.parametrize(("order_by", "counts"), [("offset", (1, 2, 0)), ("ts", (0, 0, 0))])
+def test_keys_with_changes_in_several_partitions_are_counted(
+    lake: Lake, order_by: str, counts: tuple[int, ...]
+) -> None:
+    rules = UpsertRules.of("id", order_by=order_by)
+    put(lake, {"id": 1, "n": "a"}, {"id": 2, "n": "b"}, {"id": 4, "n": "c"})
+    put(lake, {"id": 1, "n": "d"}, {"id": 3, "n": "e"}, partition=1)
+    put(lake, None, key=b"4")
+    first = load(lake, rules)
+    put(lake, {"id": 2, "n": "f"}, {"id": 4, "n": "g"}, {"id": 3, "n": "h"}, partition=1)
+    second = load(lake, rules)
+    put(lake, {"id": 3, "n": "i"}, {"id": 5, "n": "j"}, {"id": 5, "n": "k"}, partition=1)
+    third = load(lake, rules)
+    assert tuple(each.keys_in_several_partitions for each in (first, second, third)) == counts
+
+
 def test_late_change_restores_row_without_delete_memory(lake: Lake) -> None:
     rules = UpsertRules.of("id", op="op", order_by="at")
     put(lake, {"id": 2, "n": "x", "at": 5}, {"id": 2, "op": "d", "at": 30})
