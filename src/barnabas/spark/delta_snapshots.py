@@ -9,6 +9,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from barnabas.spark.delta_schema import column_texts, remembered
+from barnabas.spark.delta_state_files import ADDED_FILES, ADDED_ROWS, DELETED_ROWS, REMOVED_FILES
 from barnabas.spark.delta_storage_options import storage_options
 from barnabas.spark.delta_warehouse import path_of
 from barnabas.spark.errors import WarehouseError
@@ -41,17 +42,17 @@ def snapshots(stored: StoredTable, start: int, count: int) -> SnapshotPage:
 
 
 def _version(entry: Mapping[str, Any], current: int) -> TableSnapshot:
-    metrics = entry.get("operationMetrics") or {}
-    added = number_of(metrics, "num_added_rows", "numOutputRows")
+    metrics = {**entry, **(entry.get("operationMetrics") or {})}
+    added = number_of(metrics, "num_added_rows", "numOutputRows", ADDED_ROWS)
     return TableSnapshot(
         int(entry["version"]),
         int(entry.get("timestamp") or 0),
         str(entry.get("operation", "")).lower(),
         int(entry["version"]) == current,
-        number_of(metrics, "num_added_files", "numFilesAdded", "numAddedFiles", "numFiles"),
-        number_of(metrics, "num_removed_files", "numFilesRemoved", "numRemovedFiles"),
+        number_of(metrics, "num_added_files", "numFilesAdded", "numAddedFiles", "numFiles", ADDED_FILES),
+        number_of(metrics, "num_removed_files", "numFilesRemoved", "numRemovedFiles", REMOVED_FILES),
         added_by_load(entry) if added is None else added,
-        number_of(metrics, "num_deleted_rows", "numDeletedRows"),
+        number_of(metrics, "num_deleted_rows", "numDeletedRows", DELETED_ROWS),
         loaded_offsets(entry),
     )
 

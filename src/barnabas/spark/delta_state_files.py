@@ -12,9 +12,13 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from barnabas.errors import ConfigurationError
+from barnabas.spark.data_files import DataFile
 from barnabas.spark.object_files import file_system_of
 from barnabas.spark.table_store import StoredFile
 
+ADDED_ROWS, DELETED_ROWS = "barnabas.added-rows", "barnabas.deleted-rows"
+ADDED_FILES, REMOVED_FILES = "barnabas.added-files", "barnabas.removed-files"
+"""Properties of the version of a load, which has no metrics of delta-rs."""
 _BOUND_TEXT_MAX = 64
 """The maximum length of a text that is a bound of a file."""
 
@@ -38,6 +42,16 @@ def stored_files(table: DeltaTable, table_uri: str, columns: Collection[str]) ->
         )
         for row in pa.table(table.get_add_actions(flatten=True)).to_pylist()
     ]
+
+
+def counts_of(added: Collection[DataFile], removed: Collection[StoredFile]) -> dict[str, str]:
+    """Return the properties with the counts of a version."""
+    return {
+        ADDED_ROWS: str(sum(file.records for file in added)),
+        DELETED_ROWS: str(sum(file.records for file in removed)),
+        ADDED_FILES: str(len(added)),
+        REMOVED_FILES: str(len(removed)),
+    }
 
 
 def remove_actions(files: Iterable[StoredFile], now_ms: int) -> list[Any]:

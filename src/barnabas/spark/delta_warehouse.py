@@ -61,7 +61,7 @@ from barnabas.spark.delta_schema import (
     shape_of_schema,
     topics_of,
 )
-from barnabas.spark.delta_state_files import remove_actions, statistics_of, stored_files
+from barnabas.spark.delta_state_files import counts_of, remove_actions, statistics_of, stored_files
 from barnabas.spark.delta_storage_options import storage_options
 from barnabas.spark.errors import CommitUnknownError, LoadConflictError, WarehouseError
 from barnabas.spark.ledger import LEDGER, LOAD_ID, RECORDS, Ledger, LoadedTopic, ends_of_rows, unknown_position_error
@@ -438,7 +438,7 @@ class DeltaBase:
         added = sum(file.records for file in files) - sum(file.records for file in replaced)
         rows = added + self._rows() if LEDGER in properties else None
         committing = CommitProperties(
-            custom_metadata=dict(properties),
+            custom_metadata=properties | (counts_of(files, replaced) if shape.upsert is not None else {}),
             max_commit_retries=0,
             app_transactions=[*self._progress(ledger, rows), *self._run(properties)],
         )

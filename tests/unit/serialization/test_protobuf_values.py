@@ -9,11 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from google.protobuf import descriptor_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.formats.change_events import change_decoder
 from barnabas.formats.column_types import settled
+from barnabas.formats.json_fields import JsonRules
+from barnabas.formats.upsert_rules import KEY_OF_RECORD, UpsertRules
 from barnabas.serialization.protobuf import message_class
 from barnabas.serialization.protobuf_values import ProtobufFormat
 from barnabas.serialization.record_values import RecordDecoder
@@ -188,3 +192,28 @@ MESSAGES = st.builds(
 @settings(max_examples=examples(60))
 def test_any_bytes_come_back(values: list[bytes | None]) -> None:
     load(*values)
+
+
+@pytest.mark.parametrize("order_by", ["offset", "size"])
+def test_protobuf_values_are_changes_of_a_state_table(order_by: str) -> None:
+    values = pa.array(
+        [
+            record(MADE(id=1, size=7, left="a")),
+            record(MADE(id=1, size=8, left="b")),
+            None,
+            b"\x00\x00\x00\x00\x01\x00\xff",
+        ],
+        pa.binary(),
+    )
+    keys = pa.array([b"1"] * 4, pa.binary())
+    own, of_keys = (RecordDecoder(ProtobufFormat(), REGISTRY, with_forms=False, may_rename=False) for _ in range(2))
+    changes = change_decoder(UpsertRules.of("id", order_by=order_by), JsonRules(), own, of_keys)
+    found = changes.infer(values, keys)
+    fields = {name: settled(kind) for name, kind in found.items() if not name.startswith(KEY_OF_RECORD)}
+    decoded = changes.decode(values, keys, fields)
+    columns = dict(zip(fields, (column.to_pylist() for column in decoded.columns), strict=True))
+    assert (columns["id"], columns["left"]) == ([1, 1, 1], ["a", "b", None])
+    assert decoded.deletes.to_pylist() == [False, False, True]
+    assert decoded.reasons.null_count == 3
+    narrow = changes.decode(values, keys, {name: kind for name, kind in fields.items() if name != "left"})
+    assert (decoded.lost_values, narrow.lost_values) == (0, 2)

@@ -22,12 +22,14 @@ from barnabas.model import TopicPartition
 from barnabas.spark import load_checks, state_merge, table_shape
 from barnabas.spark.errors import LoadConflictError
 from barnabas.spark.ledger import LEDGER
+from barnabas.spark.state_merge import StateMerge
 from barnabas.spark.table_audit import TableAudit
 from barnabas.spark.table_formats import format_of
-from barnabas.spark.table_place import ICEBERG
+from barnabas.spark.table_place import DELTA, ICEBERG
 from barnabas.spark.table_status import table_status
 from barnabas.spark.table_store import StoredFile, maintain
 from barnabas.spark.tables import scan_table
+from barnabas.spark.topic_tables import TopicTables
 from barnabas.spark.warehouse import TableBase
 from tests.support.loads_without_spark import Lake
 
@@ -355,6 +357,51 @@ def test_status_of_a_state_table_has_its_rows_and_the_records_of_the_last_load(l
     assert (status.records, status.last_records, status.files) == (2, 5, 1)
     assert status.upsert == BY_ID
     assert status.ledger.topics["t"].next_offsets == {0: 5}
+
+
+@pytest.mark.parametrize("table_format", [ICEBERG, DELTA])
+def test_pages_show_the_loads_and_files_of_a_state_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_format: str
+) -> None:
+    lake = Lake(tmp_path, table_format)
+    lake.ms_between = 1
+    lake.stand_in(monkeypatch)
+    put(lake, {"id": 1, "n": "a"}, {"id": 2, "n": "b"})
+    load(lake)
+    put(lake, {"id": 1, "n": "c"})
+    put(lake, None, key=b"2")
+    load(lake)
+    tables = TopicTables(lake.place)
+    newest, *_, first = [each for each in tables.snapshots_of("t", 0, 10).snapshots if each.loaded]
+    assert (first.loaded, newest.loaded) == ({"t": {0: (0, 2)}}, {"t": {0: (2, 4)}})
+    assert (newest.added_files, newest.deleted_files) == (1, 1)
+    assert (newest.added_records, newest.deleted_records) == (1, 2)
+    assert newest.is_current
+    files = tables.files_of("t", newest.id, 0, 10)
+    assert [file.records for file in files.files] == [1]
+    status = tables.status_of("t")
+    assert (status.records, status.files, status.last_records) == (1, 1, 2)
+
+
+def test_signal_during_a_merge_leaves_the_table_and_no_files(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(lake, {"id": 1, "n": "a"}, {"id": 2, "n": "b"})
+    load(lake)
+    before = lake.files()
+    put(lake, {"id": 1, "n": "c"})
+    put(lake, None, key=b"2")
+    run = StateMerge.run
+
+    def end(merge: StateMerge) -> None:
+        assert run(merge).files
+        raise SystemExit(143)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StateMerge, "run", end)
+        with pytest.raises(SystemExit, match="143"):
+            load(lake)
+    assert (lake.files(), state(lake)) == (before, {1: "a", 2: "b"})
+    load(lake)
+    assert state(lake) == {1: "c"}
 
 
 def test_maintenance_keeps_the_state_sorted_by_key(lake: Lake) -> None:
