@@ -16,6 +16,8 @@ BARNABAS = os.environ.get("BARNABAS", "/opt/barnabas/bin/barnabas")
 WAREHOUSE = os.environ.get("BARNABAS_WAREHOUSE", "/var/lib/barnabas-loads/warehouse")
 RETRIES_MAX = int(os.environ.get("BARNABAS_RETRIES", "5"))
 RETRY_DELAY_S = float(os.environ.get("BARNABAS_RETRY_DELAY_S", "60"))
+TIMEOUT_S = float(os.environ.get("BARNABAS_TIMEOUT_S", "1800"))
+"""The time limit of a load. Afterwards, the table is either loaded or unchanged."""
 RETRYABLE = (4, 5)
 """The exit codes after which the same command may succeed: another process is loading, or a server does not answer."""
 
@@ -23,11 +25,14 @@ RETRYABLE = (4, 5)
 def load(topic: str, *options: str) -> dagster.MaterializeResult:
     """Load a topic.
 
-    :raises dagster.RetryRequested: another process is loading, or a server does not answer.
+    :raises dagster.RetryRequested: another process is loading, a server does not answer, or the time limit is over.
     :raises dagster.Failure: no retry helps.
     """
     command = [BARNABAS, "load", topic, "--warehouse", WAREHOUSE, "--format", "json", "--json", *options]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired as error:
+        raise dagster.RetryRequested(max_retries=RETRIES_MAX, seconds_to_wait=RETRY_DELAY_S) from error
     if done.returncode in RETRYABLE:
         raise dagster.RetryRequested(max_retries=RETRIES_MAX, seconds_to_wait=RETRY_DELAY_S)
     if done.returncode != 0:

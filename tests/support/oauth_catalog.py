@@ -13,7 +13,7 @@ import json
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -225,8 +225,9 @@ def running_oauth_catalog(catalog: OAuthCatalog) -> Iterator[OAuthCatalog]:
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(encoded)))
-            self.end_headers()
-            self.wfile.write(encoded)
+            with suppress(ConnectionError):  # a client that waits no longer
+                self.end_headers()
+                self.wfile.write(encoded)
 
         do_GET = do_POST = do_HEAD = do_DELETE = answer  # noqa: N815  # the names of http.server
 

@@ -14,7 +14,7 @@ _NO_ANSWER_BY_NAME = frozenset(
     {
         *("requests.ConnectionError", "requests.Timeout", "urllib3.TimeoutError", "urllib3.ProtocolError"),
         *("botocore.ConnectionError", "botocore.HTTPClientError", "pyiceberg.ServerError"),
-        *("pyiceberg.ServiceUnavailableError", "socket.gaierror"),
+        *("pyiceberg.ServiceUnavailableError", "socket.gaierror", "thrift.TTransportException"),
     }
 )
 """The package and the class of further errors for a server that does not answer. The packages are imported only if they

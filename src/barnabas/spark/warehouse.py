@@ -21,7 +21,7 @@ from typing import cast
 from urllib.parse import urlparse
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     NoSuchNamespaceError,
@@ -40,6 +40,7 @@ from pyiceberg.utils.config import Config
 from barnabas.formats.upsert_rules import POSITION
 from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
+from barnabas.spark.bounded_catalogs import open_catalog
 from barnabas.spark.data_files import DataFile
 from barnabas.spark.embedded_catalog import NAME, EmbeddedCatalog
 from barnabas.spark.errors import CommitUnknownError, LoadConflictError, WarehouseError
@@ -236,7 +237,7 @@ def _open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
     """Open a catalog with pyiceberg. A SQL catalog imports SQLAlchemy, whose errors are then part of `_UNCLEAR`."""
     global _UNCLEAR  # noqa: PLW0603  # importing SQLAlchemy at the top would slow down `barnabas table status`
     try:
-        return load_catalog(name, **properties)
+        return open_catalog(name, properties)
     finally:
         imported = sys.modules.get("sqlalchemy.exc")
         if imported is not None:

@@ -24,7 +24,8 @@ def given(arguments: list[str]) -> dict[str, object]:
 def test_crontab_gives_the_command_options_that_it_has() -> None:
     line = (FOLDER / "crontab").read_text().splitlines()[-1]
     command = line.split(maxsplit=6)[6].partition(">>")[0]
-    program, name, *arguments = shlex.split(command)
+    limit, kill, kill_s, limit_s, program, name, *arguments = shlex.split(command)
+    assert (limit, kill, kill_s.isdigit(), limit_s.isdigit()) == ("timeout", "-k", True, True)
     assert (program, name) == ("$BARNABAS", "load")
     assert given(arguments)["as_json"]
     assert {int(code) for code in re.findall(r"\|(\d)", line)} == RETRYABLE
@@ -36,6 +37,7 @@ def test_service_gives_the_command_options_that_it_has_and_restarts_after_retrya
     _program, name, *arguments = shlex.split(settings["ExecStart"])
     assert (name, given(arguments)["as_json"]) == ("load", True)
     assert {int(code) for code in settings["RestartForceExitStatus"].split()} == RETRYABLE
+    assert settings["RuntimeMaxSec"]
     assert settings["Type"] != "oneshot"  # systemd 252 refuses to restart such services
 
 
@@ -46,6 +48,9 @@ def test_programs_use_options_and_exit_codes_that_there_are(program: str) -> Non
     used = {text for text in texts if re.fullmatch(r"--[a-z-]+", text)}
     assert used <= {option for parameter in load.params for option in parameter.opts}
     assert {"--json", "--run-id"} <= used
+    assert "execution_timeout" in texts or any(
+        isinstance(each, ast.keyword) and each.arg == "timeout" for each in ast.walk(tree)
+    )
     names = {
         ast.unparse(target): ast.literal_eval(node.value)
         for node in tree.body

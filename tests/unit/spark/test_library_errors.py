@@ -141,7 +141,7 @@ def test_a_catalog_that_cannot_be_opened_is_refused_in_one_line(
 ) -> None:
     if properties.get("type") == "hive":  # whether its package is installed here or not
         missing = NotInstalledError("Apache Hive support not installed: pip install 'pyiceberg[hive]'")
-        monkeypatch.setattr(warehouse_module, "load_catalog", lambda *_names, **_properties: _raise(missing))
+        monkeypatch.setattr(warehouse_module, "open_catalog", lambda *_arguments: _raise(missing))
     with pytest.raises(kind, match=words) as raised:
         open_place(TablePlace.of(catalog="h", catalog_properties=properties))
     assert "\n" not in str(raised.value)

@@ -54,7 +54,7 @@ def test_the_file_that_sessions_begin_with_has_catalogs_too(monkeypatch: pytest.
     (tmp_path / "spark-defaults.conf").write_text(f"# ours\n\n{text}")
     assert place_of("prod.web.clicks", None, None, None, None, "iceberg").properties == PROPERTIES
     asked: dict[str, str] = {}
-    monkeypatch.setattr(warehouse, "load_catalog", lambda name, **properties: asked.update(properties, name=name))
+    monkeypatch.setattr(warehouse, "open_catalog", lambda name, properties: asked.update(properties, name=name))
     Warehouse.open(spark_catalogs.TablePlace.of(catalog="prod"))
     assert asked == {**PROPERTIES, "name": "prod"}
 
