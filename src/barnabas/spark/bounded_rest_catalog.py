@@ -5,13 +5,13 @@ The properties have the names of Iceberg's Java client, so that a catalog in Spa
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import requests
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.rest.auth import AuthManager, OAuth2AuthManager, OAuth2TokenProvider
 
+from barnabas.clock import SYSTEM_CLOCK
 from barnabas.spark.bounded_catalogs import milliseconds
 
 CONNECT_MS = "rest.client.connection-timeout-ms"
@@ -78,4 +78,4 @@ class _BoundedTokenProvider(OAuth2TokenProvider):
         expires_in = answer.get("expires_in", self.expires_in)
         if expires_in is None:
             raise ValueError("the token server does not say when the token expires: set expires_in of auth.oauth2")
-        self._expires_at = time.monotonic() + expires_in - self.refresh_margin
+        self._expires_at = SYSTEM_CLOCK.monotonic() + expires_in - self.refresh_margin

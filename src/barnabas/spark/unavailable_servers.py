@@ -21,7 +21,8 @@ _NO_ANSWER_BY_NAME = frozenset(
 are needed, so the classes are compared by name."""
 _NO_ANSWER_IN_WORDS = re.compile(
     "NETWORK_CONNECTION|REQUEST_TIMEOUT|SLOW_DOWN|SERVICE_UNAVAILABLE|error sending request|connection refused"
-    "|could not connect|connection (?:timed out|reset|closed)|operation timed out|503 Service Unavailable",
+    "|could not connect|connection (?:timed out|reset|closed)|operation timed out|timeout expired"
+    "|503 Service Unavailable",
     re.IGNORECASE,
 )
 """Parts of the messages of Arrow, delta-rs and database drivers, whose errors have no class of their own for this."""

@@ -78,6 +78,7 @@ def test_errors_of_libraries_become_one_line(error: BaseException, kind: type[Ex
         OSError("AWS Error NETWORK_CONNECTION during HeadObject operation: curlCode: 7, Could not connect to server"),
         OSError("Generic S3 error: Error performing GET http://s3/b: HTTP error: error sending request"),
         OperationalError("select", {}, Exception("connection to server at 10.0.0.1 failed: Connection refused")),
+        OperationalError("select", {}, Exception("connection to server at 10.0.0.1 failed: timeout expired")),
     ],
     ids=lambda error: type(error).__name__,
 )
