@@ -41,7 +41,7 @@ def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
         try:
             from barnabas.spark.bounded_hive_catalog import BoundedHiveCatalog  # noqa: PLC0415
         except ImportError:
-            return load_catalog(name, **properties)  # which names the missing package
+            return load_catalog(name, **properties)  # its error names the missing package
         return BoundedHiveCatalog(name, **whole)
     if kind == CatalogType.SQL.value:
         return load_catalog(name, **{**properties, URI: with_connect_timeout(uri)})
@@ -67,14 +67,3 @@ def with_connect_timeout(uri: str) -> str:
     if not uri.startswith(_POSTGRES) or "connect_timeout=" in uri:
         return uri
     return f"{uri}{'&' if '?' in uri else '?'}connect_timeout={POSTGRES_CONNECT_S}"
-
-
-def milliseconds(properties: Mapping[str, Any], name: str, default: int) -> int:
-    """Return a time limit from the properties of a catalog.
-
-    :raises ValueError: The value is no positive whole number.
-    """
-    value = str(properties.get(name) or default)
-    if not (value.isascii() and value.isdecimal() and int(value[:19]) > 0):
-        raise ValueError(f"{name}: {value!r} is not a positive number of milliseconds")
-    return int(value[:19])

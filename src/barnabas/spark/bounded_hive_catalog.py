@@ -5,34 +5,40 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlparse
 
-from pyiceberg.catalog.hive import HiveCatalog
+from pyiceberg.catalog.hive import HiveCatalog, _HiveClient
 from thrift.transport import TSocket, TTransport
 
-from barnabas.spark.bounded_catalogs import milliseconds
+from barnabas.spark.catalog_time_limits import milliseconds
 
 SOCKET_MS = "hive.client.socket-timeout-ms"
 SOCKET_MS_DEFAULT = 30_000
 
 
-class BoundedHiveCatalog(HiveCatalog):
-    """A Hive catalog whose connections have a time limit."""
+class _BoundedHiveClient(_HiveClient):
+    """A client of a metastore with a time limit.
 
-    def __init__(self, name: str, **properties: str) -> None:
-        super().__init__(name, **properties)
-        limit(self._client, milliseconds(properties, SOCKET_MS, SOCKET_MS_DEFAULT))
+    :param client: The client without a limit. It is not used afterwards.
+    """
 
+    def __init__(self, client: _HiveClient, socket_ms: int) -> None:
+        self._socket_ms = socket_ms
+        ugi = ":".join(client._ugi) if client._ugi else None
+        super().__init__(client._uri, ugi, client._kerberos_auth, client._kerberos_service_name)
 
-def limit(client: Any, milliseconds: int) -> None:
-    """Replace the transport of a client, which connects with the first call, and its way to make new ones."""
-
-    def transport() -> Any:
-        address = urlparse(client._uri)
+    def _init_thrift_transport(self) -> Any:
+        address = urlparse(self._uri)
         socket = TSocket.TSocket(address.hostname, address.port)
-        socket.setTimeout(milliseconds)
-        if client._kerberos_auth:
-            service = client._kerberos_service_name
+        socket.setTimeout(self._socket_ms)
+        if self._kerberos_auth:
+            service = self._kerberos_service_name
             return TTransport.TSaslClientTransport(socket, host=address.hostname, service=service)
         return TTransport.TBufferedTransport(socket)
 
-    client._init_thrift_transport = transport
-    client._transport = transport()
+
+class BoundedHiveCatalog(HiveCatalog):
+    """A Hive catalog whose connections have a time limit."""
+
+    @staticmethod
+    def _create_hive_client(properties: dict[str, str]) -> _HiveClient:
+        socket_ms = milliseconds(properties, SOCKET_MS, SOCKET_MS_DEFAULT)
+        return _BoundedHiveClient(HiveCatalog._create_hive_client(properties), socket_ms)

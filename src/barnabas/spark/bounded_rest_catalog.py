@@ -5,19 +5,22 @@ The properties have the names of Iceberg's Java client, so that a catalog in Spa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import requests
-from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.rest import AUTH, CUSTOM, RestCatalog
 from pyiceberg.catalog.rest.auth import AuthManager, OAuth2AuthManager, OAuth2TokenProvider
+from requests.adapters import BaseAdapter
 
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.spark.bounded_catalogs import milliseconds
+from barnabas.spark.catalog_time_limits import milliseconds
 
 CONNECT_MS = "rest.client.connection-timeout-ms"
 READ_MS = "rest.client.socket-timeout-ms"
 CONNECT_MS_DEFAULT = 10_000
 READ_MS_DEFAULT = 30_000
+OAUTH2 = "oauth2"
 Limits = tuple[float, float]
 """The longest wait for a connection, and for each part of an answer, in seconds."""
 
@@ -25,47 +28,65 @@ Limits = tuple[float, float]
 class BoundedRestCatalog(RestCatalog):
     """A REST catalog whose requests have time limits."""
 
+    def __init__(self, name: str, **properties: Any) -> None:
+        super().__init__(name, **with_bounded_login(properties))
+
     def _create_session(self) -> requests.Session:
         session = super()._create_session()
-        limit(session, self._limits())
-        manager = self._auth_manager
-        if isinstance(manager, OAuth2AuthManager):
-            manager.token_provider = _BoundedTokenProvider(manager.token_provider, self._limits())
+        limit(session, limits_of(self.properties))
         return session
 
     def _create_legacy_oauth2_auth_manager(self, session: requests.Session) -> AuthManager:
-        limit(session, self._limits())  # this manager asks for a token at once
+        limit(session, limits_of(self.properties))  # this manager asks for a token at once
         return super()._create_legacy_oauth2_auth_manager(session)
 
-    def _limits(self) -> Limits:
-        connect_ms = milliseconds(self.properties, CONNECT_MS, CONNECT_MS_DEFAULT)
-        return connect_ms / 1000, milliseconds(self.properties, READ_MS, READ_MS_DEFAULT) / 1000
+
+def limits_of(properties: Mapping[str, Any]) -> Limits:
+    """Return the time limits of a catalog.
+
+    :raises ValueError: A limit is no positive number.
+    """
+    connect_ms = milliseconds(properties, CONNECT_MS, CONNECT_MS_DEFAULT)
+    return connect_ms / 1000, milliseconds(properties, READ_MS, READ_MS_DEFAULT) / 1000
+
+
+def with_bounded_login(properties: dict[str, Any]) -> dict[str, Any]:
+    """Return the properties with `BoundedOAuth2AuthManager` instead of pyiceberg's login of type oauth2."""
+    login = properties.get(AUTH)
+    if not isinstance(login, dict) or login.get("type") != OAUTH2 or "impl" in login:
+        return properties
+    manager = f"{BoundedOAuth2AuthManager.__module__}.{BoundedOAuth2AuthManager.__qualname__}"
+    given = {**login.get(OAUTH2, {}), "limits": limits_of(properties)}
+    return {**properties, AUTH: {"type": CUSTOM, "impl": manager, CUSTOM: given}}
 
 
 def limit(session: requests.Session, limits: Limits) -> None:
-    """Give all requests of a session time limits, also those of adapters that are mounted later."""
-    send = session.send
+    """Give all requests of a session time limits."""
+    for prefix, adapter in list(session.adapters.items()):
+        if not isinstance(adapter, _BoundedAdapter):
+            session.mount(prefix, _BoundedAdapter(adapter, limits))
 
-    def send_with_limits(request: requests.PreparedRequest, **options: Any) -> requests.Response:
-        if options.get("timeout") is None:
-            options["timeout"] = limits
-        return send(request, **options)
 
-    session.send = send_with_limits  # type: ignore[method-assign]
+class _BoundedAdapter(BaseAdapter):
+    """Sends requests through another adapter, with time limits."""
+
+    def __init__(self, adapter: BaseAdapter, limits: Limits) -> None:
+        super().__init__()
+        self._adapter = adapter
+        self._limits = limits
+
+    def send(self, request: requests.PreparedRequest, *_others: Any, **options: Any) -> requests.Response:
+        return self._adapter.send(request, **{**options, "timeout": options.get("timeout") or self._limits})
+
+    def close(self) -> None:
+        self._adapter.close()
 
 
 class _BoundedTokenProvider(OAuth2TokenProvider):
     """pyiceberg's token provider, which sends its requests without a session."""
 
-    def __init__(self, provider: OAuth2TokenProvider, limits: Limits) -> None:
-        super().__init__(
-            provider.client_id,
-            provider.client_secret,
-            provider.token_url,
-            provider.scope,
-            provider.refresh_margin,
-            provider.expires_in,
-        )
+    def __init__(self, limits: Limits, **given: Any) -> None:
+        super().__init__(**given)
         self._limits = limits
 
     def _refresh_token(self) -> None:
@@ -79,3 +100,11 @@ class _BoundedTokenProvider(OAuth2TokenProvider):
         if expires_in is None:
             raise ValueError("the token server does not say when the token expires: set expires_in of auth.oauth2")
         self._expires_at = SYSTEM_CLOCK.monotonic() + expires_in - self.refresh_margin
+
+
+class BoundedOAuth2AuthManager(OAuth2AuthManager):
+    """pyiceberg's login of type oauth2, with time limits."""
+
+    def __init__(self, limits: Limits, **given: Any) -> None:
+        super().__init__(**given)
+        self.token_provider = _BoundedTokenProvider(limits, **given)
