@@ -180,8 +180,10 @@ def ranks(column: Column) -> Numbers:
 
 
 def comparable(column: Column) -> pa.Array:
-    """Return a column as one array of a type that Arrow can look up."""
+    """Return a column as one array of a type that Arrow can look up. -0.0 becomes 0.0, which SQL finds equal."""
     kind = column.type
+    if pa.types.is_float32(kind) or pa.types.is_float64(kind):
+        column = pc.add(column, pa.scalar(0.0, kind))
     if pa.types.is_string(kind):
         column = column.cast(pa.large_string())
     elif pa.types.is_binary(kind):

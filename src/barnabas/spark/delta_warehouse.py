@@ -69,7 +69,7 @@ from barnabas.spark.library_errors import library_errors, reason_of, warehouse_e
 from barnabas.spark.parquet_batches import rows_of_file
 from barnabas.spark.run_ids import RUN_ID, CommittedRun, slot_of
 from barnabas.spark.table_layout import TableLayout
-from barnabas.spark.table_names import parse_table_name
+from barnabas.spark.table_names import DELETED_KEYS, parse_table_name
 from barnabas.spark.table_place import TablePlace
 from barnabas.spark.table_schema import KAFKA_COLUMNS
 from barnabas.spark.table_shape import FORMAT, UPSERT, TableShape
@@ -433,7 +433,9 @@ class DeltaBase:
         topics = remembered_topics(before) if before else {}
         wanted = delta_schema(shape, {**topics, **topics_of(ledger)}, before or None)
         layout, dates = shape.table_layout, {name for name, kind in shape.column_types().items() if kind == "date"}
-        adds = [self._add(file, partition_values(layout, file.partition, dates), shape.key_columns) for file in files]
+        # The memory of deleted keys also needs the bounds of its times, to forget whole files.
+        bounded = shape.columns.values() if shape.value_format == DELETED_KEYS else shape.key_columns
+        adds = [self._add(file, partition_values(layout, file.partition, dates), bounded) for file in files]
         # Without a ledger, the row count stays wrong, as a sign that the transactions of partitions cannot be trusted.
         added = sum(file.records for file in files) - sum(file.records for file in replaced)
         rows = added + self._rows() if LEDGER in properties else None

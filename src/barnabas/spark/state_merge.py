@@ -238,6 +238,8 @@ class StateMerge:
             except (KeyError, TypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
                 continue
             own = pc.and_(pc.greater_equal(column, low), pc.less_equal(column, high))
+            if pa.types.is_floating(column.type):  # bounds leave NaN out
+                own = pc.or_(own, pc.is_nan(column))
             inside = own if inside is None else pc.and_(inside, own)
         return inside is None or bool(pc.any(inside).as_py())
 

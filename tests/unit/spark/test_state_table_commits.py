@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,17 @@ import pytest
 
 from barnabas.errors import ConfigurationError
 from barnabas.formats.upsert_rules import UpsertRules
+from barnabas.spark.change_files import DELETED, MergeColumns
 from barnabas.spark.data_files import DataFile
 from barnabas.spark.errors import LoadConflictError, WarehouseError
 from barnabas.spark.ledger import Ledger, snapshot_properties
 from barnabas.spark.offset_ranges import OffsetRange
+from barnabas.spark.state_merge import ChangeRows, Merged, MergeTarget, StateMerge
 from barnabas.spark.table_formats import open_place
 from barnabas.spark.table_layout import TableLayout
 from barnabas.spark.table_place import DELTA, ICEBERG, TablePlace
 from barnabas.spark.table_shape import TableShape
+from barnabas.spark.table_store import StoredFile
 from barnabas.spark.tables import scan_table
 
 SHAPE = replace(TableShape.of("json", {"id": "long", "name": "string"}), upsert=UpsertRules.of("id"))
@@ -204,3 +209,47 @@ def test_delta_table_that_another_tool_partitioned_is_refused(tmp_path: Path) ->
     )
     with pytest.raises(WarehouseError, match="is partitioned"):
         orders.begin()
+
+
+class OneFile:
+    """A version of a table with one file, which has the key column `id` and a row for each key."""
+
+    def __init__(self, keys: pa.Array, bounds: tuple[Any, Any]) -> None:
+        self.rows = pa.table({"id": keys, "n": range(len(keys))})
+        self.file = StoredFile("old.parquet", len(keys), 1, {"id": bounds}, None)
+
+    def data_files(self, _columns: Any) -> list[StoredFile]:
+        return [self.file]
+
+    def rows_of_file(self, _file: StoredFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        yield from self.rows.select(schema.names).to_batches()
+
+    def merge(self, folder: Path, key: float) -> Merged:
+        rows = self.rows.schema.empty_table().append_column(DELETED, pa.array([], pa.bool_()))
+        rows = pa.Table.from_pylist([{"id": key, "n": 99, DELETED: False}], rows.schema)
+        columns = MergeColumns(self.rows.schema, ("id",), "n", ())
+        return StateMerge(MergeTarget(self, columns, f"file://{folder}", {}), ChangeRows(rows)).run()
+
+
+def test_key_nan_replaces_the_row_of_a_file_whose_bounds_lack_nan(tmp_path: Path) -> None:
+    base = OneFile(pa.array([1.0, float("nan")]), (1.0, 1.0))
+    assert base.merge(tmp_path, float("nan")).replaced == (base.file,)
+
+
+def test_key_minus_zero_replaces_the_row_of_zero(tmp_path: Path) -> None:
+    base = OneFile(pa.array([0.0, 3.0]), (-0.0, 3.0))
+    merged = base.merge(tmp_path, -0.0)
+    assert merged.replaced == (base.file,)
+    assert sum(file.records for file in merged.files) == 2
+
+
+def test_bounds_of_compacted_delta_files_include_keys_with_microseconds(tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    shape = replace(TableShape.of("json", {"id": "timestamp"}), upsert=UpsertRules.of("id"))
+    orders = StateTable(tmp_path, DELTA)
+    last = datetime(2024, 1, 2, microsecond=123_456, tzinfo=UTC)
+    for key in (datetime(2024, 1, 1, tzinfo=UTC), last):
+        orders.commit(orders.begin(), 1, [{"id": key}], shape=shape)
+    deltalake.DeltaTable(str(tmp_path / "default" / "orders")).optimize.compact()
+    (file,) = orders.begin().data_files(["id"])
+    assert "id" not in file.bounds or file.bounds["id"][1] >= last

@@ -138,7 +138,13 @@ def test_late_change_restores_row_without_delete_memory(lake: Lake) -> None:
     assert not lake.open().current_table("t__deleted").exists
 
 
-def test_deletions_are_forgotten_after_the_delete_memory(lake: Lake) -> None:
+@pytest.mark.parametrize("table_format", [ICEBERG, DELTA])
+def test_deletions_are_forgotten_after_the_delete_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_format: str
+) -> None:
+    lake = Lake(tmp_path, table_format)
+    lake.ms_between = 1
+    lake.stand_in(monkeypatch)
     put(lake, {"id": 1, "n": "x"}, {"id": 2, "n": "x"})
     put(lake, None, key=b"1")
     load(lake, delete_memory=timedelta(microseconds=1))
