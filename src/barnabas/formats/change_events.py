@@ -344,10 +344,11 @@ def as_order(values: pa.Array, kind: ColumnType) -> pa.Array:
         return values
     if pa.types.is_timestamp(wanted) and pa.types.is_string(values.type):
         return times.from_texts(values).cast(wanted)
-    with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        if not pa.types.is_string(values.type) and not pa.types.is_string(wanted):
-            return values.cast(wanted)
-    return pa.nulls(len(values), wanted)
+    is_number = pa.types.is_integer(wanted) or pa.types.is_floating(wanted) or pa.types.is_decimal(wanted)
+    if pa.types.is_string(wanted) or (pa.types.is_string(values.type) and not is_number):
+        return pa.nulls(len(values), wanted)
+    parts = piecewise(values, lambda part: part.cast(wanted), lambda part, _error: pa.nulls(len(part), wanted))
+    return pa.concat_arrays(parts)
 
 
 @dataclass(slots=True)
@@ -913,25 +914,18 @@ def _joined(parts: Sequence[Events]) -> Events:
 
 
 def _concatenated(arrays: Sequence[pa.Array]) -> pa.Array:
-    """Concatenate order values of several batches, which may have different types of numbers."""
+    """Concatenate order values of several batches. Values of different types become texts."""
     types = {array.type for array in arrays if not pa.types.is_null(array.type)}
-    if len(types) == 1:
-        wanted = types.pop()
-    elif types and all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in types):
-        wanted = pa.float64()
-    else:
-        wanted = _TEXT
+    wanted = types.pop() if len(types) == 1 else _TEXT
     return pa.concat_arrays([array.cast(wanted) for array in arrays])
 
 
 def _order_array(items: Sequence[object]) -> pa.Array:
-    """Return order values of parsed JSON as an array. Values of mixed types become texts."""
+    """Return order values of parsed JSON as an array. Values of mixed types, and large integers, become texts."""
     kinds = {type(item) for item in items if item is not None}
-    if kinds <= {int} or kinds <= {str}:
+    if len(kinds) <= 1:
         with suppress(pa.ArrowInvalid, OverflowError):
-            return pa.array(items)
-    if str not in kinds:
-        return pa.array([None if item is None else float(cast("float", item)) for item in items], pa.float64())
+            return pa.array(items, pa.int64() if kinds == {int} else None)
     return pa.array([None if item is None else str(item) for item in items], _TEXT)
 
 

@@ -225,6 +225,18 @@ def test_order_of_debezium_is_a_field_of_the_event_or_of_the_row(order_by: str, 
         assert found[0][2] == {"id": 1, CHANGE_ORDER: order}
 
 
+@pytest.mark.parametrize("envelope", ["none", "debezium"])
+@pytest.mark.parametrize("bad", [1.5, 2**64, "later", None])
+def test_bad_order_of_one_change_leaves_the_order_of_the_others(envelope: str, bad: object) -> None:
+    rules = UpsertRules.of("id", envelope=envelope, order_by="source.lsn")
+    orders = [2**40 + 1, 2**40 + 2, bad]
+    values = [{"op": "c", "after": {"id": 1}, "id": 1, "source": {"lsn": order}} for order in orders]
+    fields: dict[str, ColumnType] = {"id": "long", CHANGE_ORDER: "long"}
+    decoded = change_decoder(rules, JsonRules(), None, None).decode(bytes_of(values), pa.nulls(3, pa.binary()), fields)
+    assert decoded.columns[1].to_pylist() == orders[:2]
+    assert [reason is None for reason in decoded.reasons.to_pylist()] == [True, True, False]
+
+
 def test_texts_that_are_times_are_ordered_as_times() -> None:
     texts = [
         "2024-01-01T00:00:00.5Z",
