@@ -82,12 +82,13 @@ class DeletedKeys:
         :raises LoadConflictError: another writer has committed meanwhile.
         :raises WarehouseError: the commit failed, and the side table is unchanged.
         """
-        expired = self._expired_files()
+        deleted_at = _time_column(shape)
+        expired = self._expired_files(deleted_at)
         if not deletions.num_rows and not expired:
             return
         own = _shape_of(shape, self._table.shape())
         rows = deletions.append_column(
-            DELETED_AT, pa.repeat(pa.scalar(self._now, _TIME), deletions.num_rows)
+            deleted_at, pa.repeat(pa.scalar(self._now, _TIME), deletions.num_rows)
         ).append_column(DELETED, pa.repeat(pa.scalar(False), deletions.num_rows))
         uri = f"{self._location.uri}/data/{self._load_id}"
         folder = claim_folder(self._location, self._load_id, self._name)
@@ -97,7 +98,7 @@ class DeletedKeys:
                 MergeColumns.of(own),
                 uri,
                 dict(self._location.properties),
-                kept=pc.field(DELETED_AT) >= pa.scalar(self._forgotten, _TIME),
+                kept=pc.field(deleted_at) >= pa.scalar(self._forgotten, _TIME),
             )
             merged = StateMerge(target, ChangeRows(rows)).run()
             folder.keep_only(file.path for file in merged.files)
@@ -114,17 +115,17 @@ class DeletedKeys:
             raise
         folder.release()
 
-    def _expired_files(self) -> list[StoredFile]:
+    def _expired_files(self, deleted_at: str) -> list[StoredFile]:
         """Return the files that have only forgotten deletions, or those of an earlier table."""
         if not self._table.exists:
             return []
-        files = self._table.data_files([DELETED_AT])
+        files = self._table.data_files([deleted_at])
         if self._is_left_over:
             return files
         return [
             file
             for file in files
-            if DELETED_AT in file.bounds and _time_of(file.bounds[DELETED_AT][1]) < self._forgotten
+            if deleted_at in file.bounds and _time_of(file.bounds[deleted_at][1]) < self._forgotten
         ]
 
 
@@ -133,17 +134,28 @@ def _time_of(bound: object) -> datetime:
     return bound if isinstance(bound, datetime) else pa.scalar(bound, _TIME).as_py()
 
 
+def _columns_of(state: TableShape) -> dict[str, str]:
+    """Return the column of each field that the side table shares with the state table."""
+    assert state.upsert is not None, "the table is a state table"
+    names = [*state.upsert.keys, *([CHANGE_ORDER] if state.upsert.has_order_column else [])]
+    return {name: state.columns[name] for name in names}
+
+
+def _time_column(state: TableShape) -> str:
+    """Return the column with the time of the load: `deleted_at`, or another name beside a key column of this name."""
+    return column_names([DELETED_AT], _columns_of(state).values())[DELETED_AT]
+
+
 def _shape_of(state: TableShape, known: TableShape | None) -> TableShape:
     """Return the shape of the side table, from the shape of the state table."""
     rules, fields = state.upsert, state.fields
     assert rules is not None, "the table is a state table"
     assert fields is not None, "the values are decoded"
-    names = [*rules.keys, *([CHANGE_ORDER] if rules.has_order_column else [])]
-    columns = {name: state.columns[name] for name in names}
+    columns, deleted_at = _columns_of(state), _time_column(state)
     return TableShape(
         DELETED_KEYS,
-        {**{name: fields[name] for name in names}, DELETED_AT: "timestamp"},
-        {**columns, DELETED_AT: next(iter(column_names([DELETED_AT], columns.values()).values()))},
+        {**{name: fields[name] for name in columns}, deleted_at: "timestamp"},
+        {**columns, deleted_at: deleted_at},
         takes_new_fields=False,
         widens_types=state.widens_types if known is None else known.widens_types,
         layout=state.layout,

@@ -153,6 +153,30 @@ def test_deletions_are_forgotten_after_the_delete_memory(
     assert [row["id"] for row in rows(lake, "t__deleted")] == [2]
 
 
+@pytest.mark.parametrize("table_format", [ICEBERG, DELTA])
+def test_key_may_have_the_name_of_the_time_of_deletions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_format: str
+) -> None:
+    lake = Lake(tmp_path, table_format)
+    lake.ms_between = 1
+    lake.stand_in(monkeypatch)
+    rules = UpsertRules.of("id,deleted_at", op="op", order_by="at")
+    put(lake, {"id": 1, "deleted_at": "noon", "n": "x", "at": 1}, {"id": 2, "deleted_at": "noon", "n": "x", "at": 1})
+    put(lake, {"id": 1, "deleted_at": "noon", "op": "d", "at": 5})
+    load(lake, rules)
+    put(
+        lake, {"id": 1, "deleted_at": "noon", "n": "late", "at": 2}, {"id": 2, "deleted_at": "noon", "op": "d", "at": 6}
+    )
+    load(lake, rules)
+    assert list(rows(lake)) == []
+    remembered = {row["id"]: row for row in rows(lake, "t__deleted")}
+    assert {key: row["deleted_at"] for key, row in remembered.items()} == {1: "noon", 2: "noon"}
+    put(lake, {"id": 3, "deleted_at": "noon", "n": "y", "at": 7})
+    load(lake, rules, delete_memory=timedelta(microseconds=1))
+    assert list(rows(lake, "t__deleted")) == []
+    assert state(lake) == {3: "y"}
+
+
 def test_new_columns_and_wider_types_of_changes_reach_the_table(lake: Lake) -> None:
     put(lake, {"id": 1, "n": 1}, {"id": 2, "n": 2})
     load(lake)
