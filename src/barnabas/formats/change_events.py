@@ -127,10 +127,12 @@ class EventReader(Protocol):
         """Return the fields of the rows, and `CHANGE_ORDER` if a field orders the changes."""
         ...
 
-    def read(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Events:
+    def read(self, values: pa.Array, fields: Mapping[str, ColumnType], order: ColumnType | None) -> Events:
         """Read the values.
 
         :param fields: the fields of the rows, without `CHANGE_ORDER`.
+        :param order: the type of `CHANGE_ORDER`; None without such a column. Numbers are read with this type, because
+            Arrow would read large integers as doubles if there are fractions beside them.
         """
         ...
 
@@ -223,7 +225,7 @@ class ChangeDecoder:
         count = len(values)
         row_fields = {name: kind for name, kind in fields.items() if name != CHANGE_ORDER}
         is_there = values.is_valid()
-        events = self.events.read(values.filter(is_there), row_fields)
+        events = self.events.read(values.filter(is_there), row_fields, fields.get(CHANGE_ORDER))
         place = _places(is_there)
         columns = dict(zip(row_fields, (column.take(place) for column in events.columns), strict=True))
         reasons = events.reasons.take(place)
@@ -378,11 +380,10 @@ class PlainReader:
             return None
         texts = None
         if kind == "string":
-            order = self._order(values, {} if len(path) > 1 else {path[0]: "string"}, None, "string")
-            texts = order
+            texts = self._order(values, {}, (), "string")
         return order_kind(kind, texts)
 
-    def read(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Events:
+    def read(self, values: pa.Array, fields: Mapping[str, ColumnType], order: ColumnType | None) -> Events:
         if self.decoder is None:
             parsed = decode(values, fields, self.json_rules)
             columns, found, lost = parsed.columns, parsed.found, parsed.unplaced
@@ -395,10 +396,8 @@ class PlainReader:
         if self.rules.op is not None:
             ops = self._ops(self.rules.op, values, dict(zip(fields, columns, strict=True)))
             deletes = pc.is_in(ops, pa.array(sorted(self.rules.deletes_by_op), _TEXT))
-        order = None
-        if self.rules.has_order_column:
-            order = self._order(values, fields, columns, None)
-        return Events(columns, deletes, None, order, lost, reasons, pa.repeat(pa.scalar(False), len(values)), found)
+        orders = None if order is None else self._order(values, fields, columns, order)
+        return Events(columns, deletes, None, orders, lost, reasons, pa.repeat(pa.scalar(False), len(values)), found)
 
     def _ops(self, name: str, values: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Array:
         """Return the operations, also if the table has no column for their field."""
@@ -410,26 +409,25 @@ class PlainReader:
         return self.decoder.decode(values, wanted).columns[0]
 
     def _order(
-        self,
-        values: pa.Array,
-        fields: Mapping[str, ColumnType],
-        columns: Sequence[pa.Array] | None,
-        kind: ColumnType | None,
+        self, values: pa.Array, fields: Mapping[str, ColumnType], columns: Sequence[pa.Array], kind: ColumnType
     ) -> pa.Array | None:
+        """Return the values of the order field, from its column if possible."""
         path = self.rules.order_by.split(".")
-        if columns is not None and self.rules.order_by in fields:
-            return columns[list(fields).index(self.rules.order_by)]
-        if columns is not None and path[0] in fields and isinstance(fields[path[0]], dict):
-            return _at(columns[list(fields).index(path[0])], path[1:])
-        if self.decoder is not None:
-            return None if kind is None else _at(self.decoder.decode(values, _nested(path, kind)).columns[0], path[1:])
-        if kind is None:
-            kinds = infer_fields(values, JsonRules(nested=True))
-            found = _type_at(kinds, path)
-            if not isinstance(found, str):
-                return None
-            kind = found
-        return _at(read_fields(values, _nested(path, kind))[0], path[1:])
+        order = None
+        if self.rules.order_by in fields:
+            order = columns[list(fields).index(self.rules.order_by)]
+        elif path[0] in fields:
+            order = _at(columns[list(fields).index(path[0])], path[1:])
+        if self.decoder is None:
+            # Columns of texts and times may have values of other JSON types, converted.
+            is_usable = order is not None and order.type == _json_type(kind) != _TEXT
+            return order if is_usable else read_order(values, path, kind)
+        if order is not None:
+            return order
+        found = _type_at(self.decoder.infer(values), path)
+        if not isinstance(found, str):
+            return None
+        return _at(self.decoder.decode(values, _nested(path, cast("ColumnType", found))).columns[0], path[1:])
 
 
 @dataclass(slots=True)
@@ -451,7 +449,7 @@ class JsonEnvelopeReader:
             texts = None
             if found[CHANGE_ORDER] == "string":
                 rows = {name: settled(kind) for name, kind in found.items() if name != CHANGE_ORDER}
-                texts = self.read(values, rows).order
+                texts = self.read(values, rows, "string").order
             found[CHANGE_ORDER] = order_kind(found[CHANGE_ORDER], texts)
         return found
 
@@ -500,26 +498,27 @@ class JsonEnvelopeReader:
         item: Any = event
         if self._is_order_in_row:
             item = event.get(self.envelope.row) or event.get(self.envelope.former)
-        for name in self._order_path:
-            item = item.get(name) if isinstance(item, dict) else None
+        item = _item_at(item, self._order_path)
         return item if isinstance(item, str | int | float) and not isinstance(item, bool) else None
 
-    def read(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Events:
-        return self._read(without_schemas(values), fields)
+    def read(self, values: pa.Array, fields: Mapping[str, ColumnType], order: ColumnType | None) -> Events:
+        return self._read(without_schemas(values), fields, order)
 
-    def _read(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Events:
+    def _read(self, values: pa.Array, fields: Mapping[str, ColumnType], order: ColumnType | None) -> Events:
         if not len(values):
-            return _joined([self._read_one_by_one(values, fields)])
-        events = self._read_at_once(values, fields)
+            return self._read_one_by_one(values, fields, order)
+        events = self._read_at_once(values, fields, order)
         if events is not None:
             return events
         if len(values) <= PART_ROWS:
-            return self._read_one_by_one(values, fields)
+            return self._read_one_by_one(values, fields, order)
         return _joined(
-            [self._read(values.slice(start, PART_ROWS), fields) for start in range(0, len(values), PART_ROWS)]
+            [self._read(values.slice(start, PART_ROWS), fields, order) for start in range(0, len(values), PART_ROWS)]
         )
 
-    def _read_at_once(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Events | None:
+    def _read_at_once(
+        self, values: pa.Array, fields: Mapping[str, ColumnType], order: ColumnType | None
+    ) -> Events | None:
         """Read with Arrow's parser; return None if a value does not fit."""
         own = self.envelope
         row_type = pa.struct([(name, arrow_type(kind)) for name, kind in fields.items() if not is_further(name)])
@@ -536,12 +535,6 @@ class JsonEnvelopeReader:
             return None
         parts = {name: table.column(name).combine_chunks() for name in table.schema.names}
         parts = {name: part.chunk(0) if isinstance(part, pa.ChunkedArray) else part for name, part in parts.items()}
-        order = None
-        if self.rules.has_order_column and not self._is_order_in_row:
-            path = self._order_path
-            order = _at(parts[path[0]], path[1:]) if path[0] in parts else None
-            if order is None or pa.types.is_nested(order.type):
-                return None
         former = dict(zip((field.name for field in parts[own.former].type), parts[own.former].flatten(), strict=True))
         cells = {
             side: dict(zip(row_type.names, parts[side].flatten(), strict=True)) for side in {own.row, own.deleted_row}
@@ -552,13 +545,30 @@ class JsonEnvelopeReader:
             cells,
             former,
             fields,
-            order,
+            None if order is None else self._order_at_once(values, parts, order),
             pa.repeat(pa.scalar(False), len(values)),
             pa.nulls(len(values), _TEXT),
             {},
         )
 
-    def _read_one_by_one(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Events:
+    def _order_at_once(self, values: pa.Array, parts: Mapping[str, pa.Array], kind: ColumnType) -> pa.Array:
+        """Return the values of the order field, from the parts of the envelopes if they have it with its type."""
+        own, path = self.envelope, self._order_path
+
+        def at(path: list[str]) -> pa.Array:
+            found = _at(parts[path[0]], path[1:]) if path[0] in parts else None
+            return found if found is not None and found.type == _json_type(kind) else read_order(values, path, kind)
+
+        if not self._is_order_in_row:
+            return at(path)
+        row = at([own.row, *path])
+        if own.deleted_row == own.row:
+            return row
+        return pc.if_else(
+            pc.is_in(parts[own.op], pa.array(sorted(own.deletes), _TEXT)), at([own.deleted_row, *path]), row
+        )
+
+    def _read_one_by_one(self, values: pa.Array, fields: Mapping[str, ColumnType], order: ColumnType | None) -> Events:
         own = self.envelope
         keeps_text = keeps_number_texts(fields, self.json_rules)
         events = [_payload(parse_object(value, keeps_text)) for value in values.to_pylist()]
@@ -579,9 +589,7 @@ class JsonEnvelopeReader:
                 for row, reason in enumerate(decoded.reasons or ()):
                     reasons[row] = reasons[row] or reason
         ops = [op if isinstance(op := event.get(own.op), str) else None for event in parsed]
-        order = None
-        if self.rules.has_order_column and not self._is_order_in_row:
-            order = _order_array([self._order_of(event) for event in parsed])
+        orders = None if order is None else _order_array([self._order_of(event) for event in parsed], order)
         cells = {side: sides[side] for side in {own.row, own.deleted_row}}
         return self._events(
             pa.array(ops, _TEXT),
@@ -589,7 +597,7 @@ class JsonEnvelopeReader:
             cells,
             sides[own.former],
             fields,
-            order,
+            orders,
             lost,
             pa.array(reasons, _TEXT),
             found,
@@ -681,7 +689,7 @@ class NestedEnvelopeReader:
             order = _type_at(whole if self._is_order_outside else found, path)
             texts = None
             if order == "string":
-                texts = self.read(values, {name: settled(each) for name, each in found.items()}).order
+                texts = self.read(values, {name: settled(each) for name, each in found.items()}, "string").order
             found[CHANGE_ORDER] = order_kind(order, texts)
         return found
 
@@ -690,18 +698,18 @@ class NestedEnvelopeReader:
         own = self.envelope
         return self.rules.order_by.split(".")[0] in {own.row, own.former, own.op, *own.others}
 
-    def read(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Events:
+    def read(self, values: pa.Array, fields: Mapping[str, ColumnType], order: ColumnType | None) -> Events:
         own = self.envelope
         row = dict(fields)
         wanted: dict[str, ColumnType] = {own.row: row, own.former: row, own.op: "string"}
         path = self.rules.order_by.split(".")
-        if self.rules.has_order_column and self._is_order_outside and path[0] not in wanted:
+        if order is not None and self._is_order_outside and path[0] not in wanted:
             kind = self.decoder.infer(values).get(path[0])
             if kind is not None:
                 wanted[path[0]] = settled(kind)
         decoded = self.decoder.decode(values, wanted)
         parts = dict(zip(wanted, decoded.columns, strict=True))
-        order = _at(parts[path[0]], path[1:]) if self.rules.has_order_column and path[0] in parts else None
+        orders = _at(parts[path[0]], path[1:]) if order is not None and path[0] in parts else None
         cells = {
             side: dict(zip((field.name for field in parts[side].type), parts[side].flatten(), strict=True))
             for side in {own.row, own.former}
@@ -720,7 +728,7 @@ class NestedEnvelopeReader:
             cells,
             cells[own.former],
             fields,
-            order,
+            orders,
             _unplaced(self.decoder, values, of_rows, {own.row: parts[own.row]}),
             decoded.reasons,
             found,
@@ -897,15 +905,12 @@ def _joined(parts: Sequence[Events]) -> Events:
     if len(parts) == 1:
         return parts[0]
     formers = [part.former for part in parts]
-    orders = [part.order for part in parts]
-    order = None
-    if all(each is not None for each in orders):
-        order = _concatenated([cast("pa.Array", each) for each in orders])
+    orders = [part.order for part in parts if part.order is not None]
     return Events(
         [pa.concat_arrays(chunks) for chunks in zip(*(part.columns for part in parts), strict=True)],
         pa.concat_arrays([part.deletes for part in parts]),
         [pa.concat_arrays(chunks) for chunks in zip(*(cast("list[pa.Array]", each) for each in formers), strict=True)],
-        order,
+        pa.concat_arrays(orders) if len(orders) == len(parts) else None,
         pa.concat_arrays([part.lost for part in parts]),
         pa.concat_arrays([part.reasons for part in parts]),
         pa.concat_arrays([part.ignored for part in parts]),
@@ -913,20 +918,46 @@ def _joined(parts: Sequence[Events]) -> Events:
     )
 
 
-def _concatenated(arrays: Sequence[pa.Array]) -> pa.Array:
-    """Concatenate order values of several batches. Values of different types become texts."""
-    types = {array.type for array in arrays if not pa.types.is_null(array.type)}
-    wanted = types.pop() if len(types) == 1 else _TEXT
-    return pa.concat_arrays([array.cast(wanted) for array in arrays])
+def read_order(values: pa.Array, path: Sequence[str], kind: ColumnType) -> pa.Array:
+    """Return the values of a field of JSON objects that orders changes. A value of another JSON type is null.
+
+    :param kind: the type of `CHANGE_ORDER`. Times are returned as their texts.
+
+    >>> read_order(pa.array([b'{"at": "b"}', b'{"at": 2}']), ["at"], "string").to_pylist()
+    ['b', None]
+    """
+    wanted = _nested(path, "string" if _json_type(kind) == _TEXT else kind)
+    schema = pa.schema([(name, arrow_type(each)) for name, each in wanted.items()])
+    table = parse_lines(values, pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"))
+    if table is not None:
+        found = _at(pa.concat_arrays(table.column(path[0]).chunks), path[1:])
+        if found is not None:
+            return found
+    if len(values) > PART_ROWS:
+        parts = [values.slice(start, PART_ROWS) for start in range(0, len(values), PART_ROWS)]
+        return pa.concat_arrays([read_order(part, path, kind) for part in parts])
+    keeps_text = keeps_number_texts(wanted, JsonRules())
+    return _order_array([_item_at(parse_object(value, keeps_text), path) for value in values.to_pylist()], kind)
 
 
-def _order_array(items: Sequence[object]) -> pa.Array:
-    """Return order values of parsed JSON as an array. Values of mixed types, and large integers, become texts."""
-    kinds = {type(item) for item in items if item is not None}
-    if len(kinds) <= 1:
-        with suppress(pa.ArrowInvalid, OverflowError):
-            return pa.array(items, pa.int64() if kinds == {int} else None)
-    return pa.array([None if item is None else str(item) for item in items], _TEXT)
+def _json_type(kind: ColumnType) -> pa.DataType:
+    """Return the type with which JSON is read: JSON has times as texts."""
+    own = arrow_type(kind)
+    return _TEXT if pa.types.is_temporal(own) else own
+
+
+def _item_at(item: object, path: Sequence[str]) -> object:
+    """Return a field of a parsed object; None if it lacks the field."""
+    for name in path:
+        item = item.get(name) if isinstance(item, dict) else None
+    return item
+
+
+def _order_array(items: Sequence[object], kind: ColumnType) -> pa.Array:
+    """Return order values of parsed JSON as an array; null for values of another type."""
+    if _json_type(kind) == _TEXT:
+        return pa.array([item if isinstance(item, str) else None for item in items], _TEXT)
+    return decode_objects([{"": item} for item in items], {"": kind}, JsonRules()).columns[0]
 
 
 def _type_at(kinds: Mapping[str, object], path: Sequence[str]) -> object:

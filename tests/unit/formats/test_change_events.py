@@ -237,6 +237,25 @@ def test_bad_order_of_one_change_leaves_the_order_of_the_others(envelope: str, b
     assert [reason is None for reason in decoded.reasons.to_pylist()] == [True, True, False]
 
 
+@pytest.mark.parametrize("envelope", ["none", "debezium"])
+@pytest.mark.parametrize("order_by", ["source.lsn", "lsn", "ts_ms"])
+@pytest.mark.parametrize("column", ["long", "double"])
+@pytest.mark.parametrize("bad", [1.5, 2**63, 2**70])
+def test_numbers_beside_large_integers_do_not_round_their_order(
+    envelope: str, order_by: str, column: ColumnType, bad: float
+) -> None:
+    rules = UpsertRules.of("id", envelope=envelope, order_by=order_by)
+    orders = [2**60 + 1, 2**60, 5]
+    values = []
+    for order in [*orders, bad]:
+        row = {"id": 1, "lsn": order}
+        values.append({"op": "c", "after": row, **row, "ts_ms": order, "source": {"lsn": order}})
+    fields: dict[str, ColumnType] = {"id": "long", "lsn": column, CHANGE_ORDER: "long"}
+    decoded = change_decoder(rules, JsonRules(), None, None).decode(bytes_of(values), pa.nulls(4, pa.binary()), fields)
+    assert decoded.columns[2].to_pylist()[:3] == orders
+    assert [reason is None for reason in decoded.reasons.to_pylist()] == [True, True, True, False]
+
+
 def test_texts_that_are_times_are_ordered_as_times() -> None:
     texts = [
         "2024-01-01T00:00:00.5Z",
