@@ -243,7 +243,7 @@ class ChangeDecoder:
             )
             columns[CHANGE_ORDER] = order
             lacks_order = pc.and_(pc.and_(is_there, order.is_null()), pc.invert(left_out))
-            reasons = pc.if_else(pc.and_(reasons.is_null(), lacks_order), self._no_order(), reasons)
+            reasons = pc.if_else(pc.and_(reasons.is_null(), lacks_order), self._no_order(kind), reasons)
         applied = pc.and_not(reasons.is_null(), left_out)
         lost = pc.and_(pc.and_not(applied, deletes), events.lost.take(place).fill_null(False))
         rows = pc.indices_nonzero(applied).cast(pa.int64())
@@ -294,8 +294,15 @@ class ChangeDecoder:
         names = ", ".join(self.rules.keys)
         return f"no key: a column of the key ({names}) is null"
 
-    def _no_order(self) -> str:
-        return f"no order: the field {self.rules.order_by!r} is null, or of another type"
+    def _no_order(self, kind: ColumnType) -> str:
+        own = arrow_type(kind)
+        if pa.types.is_integer(own):
+            what = "integer"
+        elif _is_number(own):
+            what = "number"
+        else:
+            what = "time" if pa.types.is_temporal(own) else "text"
+        return f"no order: the field {self.rules.order_by!r} has no {what}, by which this table orders changes"
 
 
 def _undecoded(count: int, fields: Mapping[str, ColumnType], error: Exception) -> Changes:
@@ -340,17 +347,25 @@ def order_kind(kind: object, values: pa.Array | None) -> ColumnType | None:
 
 
 def as_order(values: pa.Array, kind: ColumnType) -> pa.Array:
-    """Convert the values of the order field to the type of `CHANGE_ORDER`; null where that is not possible."""
-    wanted = arrow_type(kind)
-    if values.type.equals(wanted):
+    """Convert the values of the order field to the type of `CHANGE_ORDER`; null where that is not possible.
+
+    Numbers, texts and times stay apart: no number is compared with the text or the time that an earlier change has.
+    """
+    own, wanted = values.type, arrow_type(kind)
+    if own.equals(wanted):
         return values
-    if pa.types.is_timestamp(wanted) and pa.types.is_string(values.type):
+    if pa.types.is_timestamp(wanted) and pa.types.is_string(own):
         return times.from_texts(values).cast(wanted)
-    is_number = pa.types.is_integer(wanted) or pa.types.is_floating(wanted) or pa.types.is_decimal(wanted)
-    if pa.types.is_string(wanted) or (pa.types.is_string(values.type) and not is_number):
+    if not (_is_number(own) and _is_number(wanted)) and not (
+        pa.types.is_temporal(own) and pa.types.is_temporal(wanted)
+    ):
         return pa.nulls(len(values), wanted)
     parts = piecewise(values, lambda part: part.cast(wanted), lambda part, _error: pa.nulls(len(part), wanted))
     return pa.concat_arrays(parts)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 @dataclass(slots=True)

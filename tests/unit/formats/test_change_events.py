@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.errors import ConfigurationError
-from barnabas.formats.change_events import change_decoder, without_schemas
+from barnabas.formats.change_events import as_order, change_decoder, without_schemas
 from barnabas.formats.column_types import ColumnType, settled
 from barnabas.formats.json_fields import JsonRules
 from barnabas.formats.upsert_rules import CHANGE_ORDER, KEY_OF_RECORD, UpsertRules
@@ -256,6 +256,55 @@ def test_numbers_beside_large_integers_do_not_round_their_order(
     assert [reason is None for reason in decoded.reasons.to_pylist()] == [True, True, True, False]
 
 
+@pytest.mark.parametrize("envelope", ["none", "debezium"])
+@pytest.mark.parametrize("order_by", ["source.lsn", "lsn"])
+@pytest.mark.parametrize(
+    ("kind", "column", "good", "bad"),
+    [
+        ("string", "string", "b", 5),
+        ("string", "string", "b", 5.5),
+        ("timestamp", "string", "2024-01-01T00:00:00Z", 1704067200000),
+        ("timestamp", "timestamp", "2024-01-01T00:00:00Z", 1704067200000),
+    ],
+)
+@pytest.mark.parametrize("are_mixed", [True, False])
+def test_numbers_among_order_values_that_are_texts_are_bad(
+    envelope: str, order_by: str, kind: ColumnType, column: ColumnType, good: str, bad: float, are_mixed: bool
+) -> None:
+    rules = UpsertRules.of("id", envelope=envelope, order_by=order_by)
+    values = []
+    for order in [good, bad] if are_mixed else [bad]:
+        row = {"id": 1, "lsn": order}
+        values.append({"op": "c", "after": row, **row, "source": {"lsn": order}})
+    fields: dict[str, ColumnType] = {"id": "long", "lsn": column, CHANGE_ORDER: kind}
+    count = len(values)
+    decoder = change_decoder(rules, JsonRules(), None, None)
+    decoded = decoder.decode(bytes_of(values), pa.nulls(count, pa.binary()), fields)
+    assert decoded.reasons.to_pylist()[-1] == (
+        f"no order: the field {order_by!r} has no {'time' if kind == 'timestamp' else 'text'}, "
+        "by which this table orders changes"
+    )
+    assert decoded.rows.to_pylist() == ([0] if are_mixed else [])
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "orders"),
+    [
+        (pa.array([5]), "timestamp", [None]),
+        (pa.array([5]), "string", [None]),
+        (pa.array(["5"]), "long", [None]),
+        (pa.array([5], pa.timestamp("us", tz="UTC")), "long", [None]),
+        (pa.array([True]), "long", [None]),
+        (pa.array([5, 6.5]), "long", [5, None]),
+        (pa.array([5], pa.int32()), "long", [5]),
+    ],
+)
+def test_order_values_of_schemas_are_not_converted_between_numbers_texts_and_times(
+    values: pa.Array, kind: ColumnType, orders: list[object]
+) -> None:
+    assert as_order(values, kind).to_pylist() == orders
+
+
 def test_texts_that_are_times_are_ordered_as_times() -> None:
     texts = [
         "2024-01-01T00:00:00.5Z",
@@ -274,7 +323,7 @@ def test_change_without_order_is_bad_but_a_tombstone_is_not() -> None:
         [None, None, b"1"],
     )
     assert [record for record, _, _ in found] == [0, 2]
-    assert reasons[1] == "no order: the field 'at' is null, or of another type"
+    assert reasons[1] == "no order: the field 'at' has no integer, by which this table orders changes"
 
 
 @pytest.mark.parametrize(
