@@ -360,8 +360,7 @@ def as_order(values: pa.Array, kind: ColumnType) -> pa.Array:
         pa.types.is_temporal(own) and pa.types.is_temporal(wanted)
     ):
         return pa.nulls(len(values), wanted)
-    parts = piecewise(values, lambda part: part.cast(wanted), lambda part, _error: pa.nulls(len(part), wanted))
-    return pa.concat_arrays(parts)
+    return _cast(values, wanted)
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -785,7 +784,7 @@ class KeyReader:
             named = {name: inner.get(self.prefix + name, inner.get(name)) for name in wanted}
             found = {name: kind for name, kind in named.items() if isinstance(kind, str)}
         if len(objects) < len(keys) and len(self.names) == 1 and self.names[0] in wanted:
-            texts = _texts_of(keys.filter(pc.invert(is_object)))
+            texts = _cast(keys.filter(pc.invert(is_object)), _TEXT)
             is_whole = pc.match_substring_regex(texts.drop_null(), r"^-?(0|[1-9]\d{0,17})$")
             kind = "long" if len(is_whole) and is_whole.true_count == len(is_whole) else "string"
             found = merge_fields([found, {self.names[0]: kind}])
@@ -811,7 +810,7 @@ class KeyReader:
         if len(self.names) == 1 and len(objects) < len(keys):
             (name,) = self.names
             scalars = keys.filter(pc.invert(is_object))
-            read = _plain_keys(_texts_of(scalars), arrow_type(fields[name]))
+            read = _plain_keys(_cast(scalars, _TEXT), arrow_type(fields[name]))
             columns[name] = pc.coalesce(columns[name], read.take(_places(pc.invert(is_object))))
         return [columns[name] for name in self.names]
 
@@ -830,14 +829,7 @@ class KeyReader:
             (name,) = self.names
             for kind in ("int", "long", "string"):
                 if kind not in fields:
-                    with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
-                        columns[name] = pc.coalesce(columns[name], decoded[kind].cast(columns[name].type))
-
-
-def _texts_of(values: pa.Array) -> pa.Array:
-    """Return binary values as strings; null where a value is not UTF-8."""
-    parts = piecewise(values, lambda part: part.cast(_TEXT), lambda part, _error: pa.nulls(len(part), _TEXT))
-    return pa.concat_arrays(parts)
+                    columns[name] = pc.coalesce(columns[name], _cast(decoded[kind], columns[name].type))
 
 
 def _plain_keys(texts: pa.Array, wanted: pa.DataType) -> pa.Array:
@@ -848,7 +840,12 @@ def _plain_keys(texts: pa.Array, wanted: pa.DataType) -> pa.Array:
         texts = pc.replace_with_mask(texts, is_quoted, unquoted)
     if pa.types.is_string(wanted):
         return texts
-    parts = piecewise(texts, lambda part: part.cast(wanted), lambda part, _error: pa.nulls(len(part), wanted))
+    return _cast(texts, wanted)
+
+
+def _cast(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Cast values; null where that is not possible."""
+    parts = piecewise(values, lambda part: part.cast(wanted), lambda part, _error: pa.nulls(len(part), wanted))
     return pa.concat_arrays(parts)
 
 

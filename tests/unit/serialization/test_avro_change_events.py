@@ -117,6 +117,18 @@ def test_plain_key_of_a_tombstone_beside_a_schema() -> None:
     assert decoded.columns[0].to_pylist() == [1, 4, 5]
 
 
+@pytest.mark.parametrize(("kind", "bad"), [("long", 2**40), ("string", "x")])
+def test_plain_key_that_does_not_fit_leaves_the_other_keys_of_the_batch(kind: str, bad: object) -> None:
+    schemas = (envelope(), {"type": kind})
+    values = binary(avro_record(1, schemas[0], event("c", None, ROW, 7)), None, None, None)
+    good = [avro_record(2, schemas[1], 4 if kind == "long" else "4") for _ in range(2)]
+    keys = binary(None, good[0], avro_record(2, schemas[1], bad), good[1])
+    own = decoder(UpsertRules.of("id", envelope="debezium"), *schemas)
+    decoded = own.decode(values, keys, {"id": "int", "name": "string"})
+    assert decoded.columns[0].to_pylist() == [1, 4, 4]
+    assert [reason is None for reason in decoded.reasons.to_pylist()] == [True, True, False, True]
+
+
 def test_damaged_event_is_bad() -> None:
     own = decoder(UpsertRules.of("id", envelope="debezium"), envelope())
     values = binary(b"\0\0\0\0\1damaged", b"\0\0\0\0\7", b"text", avro_record(1, envelope(), event("t", None, None, 1)))
