@@ -38,6 +38,8 @@ class IcebergBatchTable(TableBase):
 
     def __init__(self, warehouse: Warehouse, name: str, columns: pa.Schema) -> None:
         table = warehouse.find_table(name)
+        if table is not None and not table.spec().is_unpartitioned():
+            raise WarehouseError(f"table {name} is partitioned; streams need an unpartitioned table")
         if table is not None:
             set_what_commits_need(table, name, is_own=False)
         super().__init__(warehouse.catalog, warehouse.identifier(name), table)

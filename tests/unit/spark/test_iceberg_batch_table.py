@@ -110,6 +110,18 @@ def test_a_table_of_somebody_else_is_taken_and_then_refuses_conflicts_too(lake: 
         lake.append("b", 0, other)
 
 
+def test_a_table_that_somebody_else_partitioned_is_refused(lake: Lake) -> None:
+    lake.warehouse.catalog.create_namespace_if_not_exists("default")
+    made = lake.warehouse.catalog.create_table(("default", TABLE), COLUMNS)
+    with made.update_spec() as update:
+        update.add_identity("number")
+    with pytest.raises(WarehouseError, match="is partitioned; streams need an unpartitioned table"):
+        lake.table()
+    with made.update_spec() as update:
+        update.remove_field("number")
+    lake.append("a", 0)
+
+
 def test_types_that_iceberg_lacks_are_refused_in_one_line(lake: Lake) -> None:
     took = pa.schema([pa.field("took", pa.duration("us"))])
     with pytest.raises(WarehouseError, match="Iceberg has no such column: "):
