@@ -553,7 +553,9 @@ class JsonEnvelopeReader:
         cells = {
             side: dict(zip(row_type.names, parts[side].flatten(), strict=True)) for side in {own.row, own.deleted_row}
         }
-        return self._events(
+        return _events_of(
+            self.rules,
+            own,
             parts[own.op],
             {side: parts[side].is_valid() for side in cells},
             cells,
@@ -605,7 +607,9 @@ class JsonEnvelopeReader:
         ops = [op if isinstance(op := event.get(own.op), str) else None for event in parsed]
         orders = None if order is None else _order_array([self._order_of(event) for event in parsed], order)
         cells = {side: sides[side] for side in {own.row, own.deleted_row}}
-        return self._events(
+        return _events_of(
+            self.rules,
+            own,
             pa.array(ops, _TEXT),
             is_there,
             cells,
@@ -616,20 +620,6 @@ class JsonEnvelopeReader:
             pa.array(reasons, _TEXT),
             found,
         )
-
-    def _events(
-        self,
-        ops: pa.Array,
-        is_there: Mapping[str, pa.Array],
-        cells: Mapping[str, Mapping[str, pa.Array]],
-        former: Mapping[str, pa.Array],
-        fields: Mapping[str, ColumnType],
-        order: pa.Array | None,
-        lost: pa.Array,
-        reasons: pa.Array,
-        found: Fields,
-    ) -> Events:
-        return _events_of(self.rules, self.envelope, ops, is_there, cells, former, fields, order, lost, reasons, found)
 
 
 def _events_of(

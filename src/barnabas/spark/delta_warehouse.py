@@ -6,8 +6,7 @@ One load is one version of the table's log. The file of the version contains, al
 - the data files (`add`);
 - the load's properties (ledger.py), as additional keys of `commitInfo`;
 - the next offset of each loaded partition as an application transaction (`txn`, one per partition), and the number of
-the
-  table's rows as another one;
+  the table's rows as another one;
 - the new schema (`metaData`) if the load adds columns.
 
 A version file can be created only once. A commit writes the version after the one that was current at the start of the

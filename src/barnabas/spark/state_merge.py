@@ -219,14 +219,28 @@ class StateMerge:
 
     def _hits(self, index: KeyIndex, changes: pa.Table) -> Iterator[_FileHits]:
         """Yield the files of the table that have rows with changed keys."""
-        base = self._target.base
-        for file in [] if base is None else base.data_files(self._keys):
-            if base is not None and self._may_have(file, changes):
+        for file, rows, codes in self._found(self._target.base, index, changes):
+            if (codes >= 0).any():
+                highest = pc.max(rows.column(self._keys[0]))
+                yield _FileHits(file, codes, highest, rows.filter(pa.array(codes >= 0)))
+
+    def _remembered(self, index: KeyIndex, changes: pa.Table) -> pa.Table:
+        """Return the remembered deletions of changed keys."""
+        found = self._found(self._target.remembered, index, changes)
+        return pa.concat_tables(
+            [self._narrow.empty_table(), *(rows.filter(pa.array(codes >= 0)) for _, rows, codes in found)]
+        )
+
+    def _found(
+        self, base: MergeBase | None, index: KeyIndex, changes: pa.Table
+    ) -> Iterator[tuple[StoredFile, pa.Table, Numbers]]:
+        """Yield the files that may have changed keys, their narrow columns, and the number of each row's key."""
+        if base is None:
+            return
+        for file in base.data_files(self._keys):
+            if self._may_have(file, changes):
                 rows = pa.Table.from_batches(base.rows_of_file(file, self._narrow), self._narrow)
-                codes = index.find(self._columns(rows))
-                if (codes >= 0).any():
-                    highest = pc.max(rows.column(self._keys[0]))
-                    yield _FileHits(file, codes, highest, rows.filter(pa.array(codes >= 0)))
+                yield file, rows, index.find(self._columns(rows))
 
     def _may_have(self, file: StoredFile, changes: pa.Table) -> bool:
         """Return whether a key lies within the bounds of a file."""
@@ -242,16 +256,6 @@ class StateMerge:
                 own = pc.or_(own, pc.is_nan(column))
             inside = own if inside is None else pc.and_(inside, own)
         return inside is None or bool(pc.any(inside).as_py())
-
-    def _remembered(self, index: KeyIndex, changes: pa.Table) -> pa.Table:
-        """Return the remembered deletions of changed keys."""
-        base = self._target.remembered
-        parts = []
-        for file in [] if base is None else base.data_files(self._keys):
-            if base is not None and self._may_have(file, changes):
-                rows = pa.Table.from_batches(base.rows_of_file(file, self._narrow), self._narrow)
-                parts.append(rows.filter(pa.array(index.find(self._columns(rows)) >= 0)))
-        return pa.concat_tables(parts) if parts else self._narrow.empty_table()
 
     def _write(
         self,

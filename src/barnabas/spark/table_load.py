@@ -5,9 +5,8 @@ The steps, and the state after a kill in each:
 1. *Clean up* after dead loads (load_folder.py).
 2. *Plan*: the table's last snapshot has the start offsets, the brokers have the end offsets.
 3. *Infer* the fields of decoded values, for a new table. Nothing is written yet. Lines are read completely; other
-formats
-   are inferred from a sample. If the tasks of step 4 find a field that the sample lacks, the load infers from all
-   records and writes again.
+   formats are inferred from a sample. If the tasks of step 4 find a field that the sample lacks, the load infers from
+   all records and writes again.
    For a state table (`upsert`), all records are read.
 4. *Write*: tasks on the executors read ranges and write Parquet files to this load's data directory. After a kill no
    snapshot references these files; readers do not see them, and the next load removes them. The load merges small files
@@ -17,8 +16,7 @@ formats
    For a state table, the tasks write changes, and this process merges them into the files of the table
    (state_merge.py). Deleted keys are committed to a side table first (deleted_keys.py).
 5. *Commit* one snapshot with the files, their offset ranges and the next offsets: all of it or nothing. The commit
-fails
-   if another writer has committed since step 2.
+   fails if another writer has committed since step 2.
 6. *Release* the data directory. A kill before this step leaves a lock file, which the next load removes.
 """
 
