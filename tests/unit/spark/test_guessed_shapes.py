@@ -69,7 +69,10 @@ class NewTable:
     def location(self) -> Location:
         return Location(str(self.folder), {})
 
-    def commit(self, files: Sequence[DataFile], _properties: Mapping[str, str], _shape: TableShape) -> int:
+    def commit(
+        self, files: Sequence[DataFile], _properties: Mapping[str, str], _shape: TableShape, replaced: Sequence[object]
+    ) -> int:
+        assert not replaced, "only state tables replace files"
         self.files = files
         return 1
 
