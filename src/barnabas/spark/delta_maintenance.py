@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
 
-from barnabas.clock import Clock
+from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.spark.data_files import TARGET_BYTES
 from barnabas.spark.delta_warehouse import DeltaWarehouse
 from barnabas.spark.errors import LoadConflictError
@@ -89,7 +89,7 @@ class DeltaMaintainer:
         before = datetime.fromtimestamp(self._clock.time_s(), UTC) - age
         # List the old files before the files of versions: a commit after the listing only references younger files.
         old = [file.uri for file in files_below(location.properties, location.uri) if file.modified_at < before]
-        unnamed = {unquote(path) for path in self._unnamed(age)}
+        unnamed = {unquote(path) for path in self._unnamed(before)}
         orphans = [uri for uri in old if uri.removeprefix(f"{location.uri}/") in unnamed]
         orphans = [uri for uri in orphans if uri.endswith(".parquet") and uri.split("/")[-2] not in alive]
         for uri in orphans:
@@ -99,11 +99,12 @@ class DeltaMaintainer:
             remove_empty_folders(folder)
         return len(orphans)
 
-    def _unnamed(self, age: timedelta) -> list[str]:
-        """Return the files that no version in the log contains, without those that were removed in the time `age`."""
+    def _unnamed(self, before: datetime) -> list[str]:
+        """Return the files that no version in the log contains, without those that were removed after a time."""
         table = self._warehouse.begin(self.name).table
         known = [entry["version"] for entry in table.history()]
-        hours = age // timedelta(hours=1)
+        # delta-rs counts from its own clock, which is the system's. A test may have another clock here.
+        hours = max(timedelta(), datetime.fromtimestamp(SYSTEM_CLOCK.time_s(), UTC) - before) // timedelta(hours=1)
         unnamed = table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True, keep_versions=known)
         return list(unnamed)
 
