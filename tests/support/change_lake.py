@@ -133,7 +133,7 @@ class ChangeModel:
         )
 
     def grow(self) -> None:
-        """Let later rows have another field."""
+        """Add a field to later rows."""
         self.fields.append(f"{self._draw.choice('tn')}{len(self.fields)}")
 
     def settle(self) -> None:

@@ -39,7 +39,7 @@ class TableRows:
     width_ms: int
     complete_until_ms: int | None = None
     is_state: bool = False
-    """True for a state table, which has no row for each offset. The offsets of its loads stand in for rows: a load
+    """True for a state table, which has no row for each offset. The audit uses the offsets of its loads instead: a load
     commits them together with its changes."""
     findings: Findings = field(default_factory=Findings)
     tallies: dict[int, dict[int, Tally]] = field(default_factory=dict)

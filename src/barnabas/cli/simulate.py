@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from barnabas.laboratory.orders.final_rows import FinalRows
     from barnabas.laboratory.orders.order_table import OrderSettings
 
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 COUNT_DEFAULT = 1_000_000
 CHANGES_DEFAULT = 100_000
 ORDERS_DEFAULT = 10_000
@@ -59,28 +60,50 @@ def _time(_context: click.Context, _option: click.Parameter, given: str | None) 
         raise click.BadParameter(str(error)) from None
 
 
+def topic_option(default: str) -> Callable[[Decorated], Decorated]:
+    """Return the option `--topic`."""
+    return click.option(
+        "-t",
+        "--topic",
+        default=default,
+        show_default=True,
+        shell_complete=complete_topics,
+        help="Topic, created if missing.",
+    )
+
+
+def count_option(noun: str, default: int) -> Callable[[Decorated], Decorated]:
+    """Return the option `--count`.
+
+    :param noun: what the command sends, in the plural.
+    :param default: the count without `--rate`, for the help.
+    """
+    return click.option(
+        "-n",
+        "--count",
+        metavar="N",
+        type=click.IntRange(min=1),
+        help=f"Stop after N {noun}.  [default: {default:,}; no limit with --rate]",
+    )
+
+
+def rate_option(noun: str) -> Callable[[Decorated], Decorated]:
+    """Return the option `--rate`.
+
+    :param noun: what the command sends, in the plural.
+    """
+    return click.option(
+        "--rate",
+        metavar="R",
+        type=click.FloatRange(min=0, min_open=True),
+        help=f"Send R {noun} per second.  [default: maximum]",
+    )
+
+
 @simulate.command()
-@click.option(
-    "-t",
-    "--topic",
-    default="clicks",
-    show_default=True,
-    shell_complete=complete_topics,
-    help="Topic, created if missing.",
-)
-@click.option(
-    "-n",
-    "--count",
-    metavar="N",
-    type=click.IntRange(min=1),
-    help="Stop after N events.  [default: 1,000,000; no limit with --rate]",
-)
-@click.option(
-    "--rate",
-    metavar="R",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Send R events per second.  [default: maximum]",
-)
+@topic_option("clicks")
+@count_option("events", COUNT_DEFAULT)
+@rate_option("events")
 @click.option(
     "--event-rate",
     metavar="R",
@@ -157,27 +180,9 @@ def clicks(
 
 
 @simulate.command()
-@click.option(
-    "-t",
-    "--topic",
-    default="orders",
-    show_default=True,
-    shell_complete=complete_topics,
-    help="Topic, created if missing.",
-)
-@click.option(
-    "-n",
-    "--count",
-    metavar="N",
-    type=click.IntRange(min=1),
-    help="Stop after N changes.  [default: 100,000; no limit with --rate]",
-)
-@click.option(
-    "--rate",
-    metavar="R",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Send R records per second.  [default: maximum]",
-)
+@topic_option("orders")
+@count_option("changes", CHANGES_DEFAULT)
+@rate_option("records")
 @click.option("-s", "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the changes.")
 @click.option("--start", "start_ms", metavar="TIME", callback=_time, help=f"Time of the first change: {TIME_HELP}.")
 @click.option(

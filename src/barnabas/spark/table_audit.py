@@ -120,7 +120,7 @@ class TableAudit:
     def _loaded_state(
         self, rows: TableRows, events: Iterable[MonitoringEvent], width_ms: int, since_ms: int | None
     ) -> LoadedTable:
-        """Return the loads of a state table. The accounts of the loads stand in for its rows."""
+        """Return the loads of a state table. The audit uses the accounts of the loads instead of the table's rows."""
         if self.state is None:
             return LoadedTable(rows)
         accounts = accounts_of(events, self.state.audit_id, [self.state.load_id], width_ms)

@@ -1,4 +1,4 @@
-"""What `barnabas load` reports to a scheduler: exit codes, and one JSON document for each end."""
+"""`barnabas load` reports its end to a scheduler: an exit code, and one JSON document."""
 
 from __future__ import annotations
 
