@@ -109,8 +109,9 @@ BROKER: dict[str, Any] = {"host": "broker-1", "port": 9092, "timestamp": "1", "e
 BROKER |= {"rack": "r", "folder_id": "f", "is_leaving": False, "release": "9", "epoch": 5}
 TOPIC = {"topic_id": TOPIC_ID, "partitions": {"0": [1, 2]}, "adding_replicas": {}, "removing_replicas": {}}
 STATE = {"leader": 1, "leader_epoch": 0, "isr": [1, 2], "lost_memory": []}
-CONFIG = {"config": {"retention.ms": "1000000000", "segment.bytes": "20000"}}
-BROKER_CONFIG = {"config": {"log.retention.ms": "1000000000", "compression.type": "producer"}}
+# The first setting gets other values. "1" is a valid one, so it is a setting that changes nothing about these topics.
+CONFIG = {"config": {"delete.retention.ms": "1000000000", "retention.ms": "1000000000", "segment.bytes": "20000"}}
+BROKER_CONFIG = {"config": {"log.cleaner.delete.retention.ms": "1000000000", "log.retention.ms": "1000000000"}}
 QUOTA_CONFIG = {"config": {"producer_byte_rate": "1", "request_percentage": "0.5", "connection_creation_rate": "1"}}
 CHANGE = {"topics": ["bad"], "brokers": [1], "settings": ["/config/brokers/1"], "states": {"good": {"id": TOPIC_ID}}}
 BLOCK = {"block_start": "0", "block_end": "999"}
