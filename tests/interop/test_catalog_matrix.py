@@ -1,8 +1,8 @@
-"""Loads into catalogs with their storage in S3: vended credentials, Glue, Apache Iceberg's REST server, Spark's tasks.
+"""Loads into catalogs with their storage in S3: vended credentials, Glue, servers of others, Spark's tasks.
 
     make suites SUITE=catalogs
 
-The servers are moto (S3, STS, Glue) and Apache Iceberg's REST server, each in a process of its own.
+The servers are moto (S3, STS, Glue), Apache Iceberg's REST server and Nessie, each in a process of its own.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.support.oauth_catalog import (
     forwarding_to,
     running_oauth_catalog,
 )
-from tests.support.object_store import BUCKET, ObjectStore, running_catalog, running_store
+from tests.support.object_store import BUCKET, ObjectStore, running_catalog, running_nessie, running_store
 
 pytestmark = pytest.mark.skipif(os.environ.get("CATALOG_SUITE") != "all", reason="make suites SUITE=catalogs")
 
@@ -71,6 +71,13 @@ def lake_of(folder: Path, monkeypatch: pytest.MonkeyPatch, **properties: Any) ->
     return lake
 
 
+def without_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take keys of the storage out of the environment."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
 def check_loads(lake: Lake) -> None:
     """Load twice, maintain the table, and load again."""
     assert lake.load("web.t", bad="web.bad").records == 3
@@ -86,15 +93,24 @@ def check_loads(lake: Lake) -> None:
 def test_loads_use_credentials_that_the_catalog_vends(
     upstream: Upstream, store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    without_keys(monkeypatch)
     with running_oauth_catalog(OAuthCatalog(upstream, vended=store.properties)) as server:
         lake = lake_of(tmp_path, monkeypatch, **login(server))
         check_loads(lake)
         properties = lake.open().begin("web.t").location().properties
         assert properties["s3.secret-access-key"] == store.properties["s3.secret-access-key"]
         assert SECRET not in repr(properties)
+
+
+@pytest.mark.parametrize("vends", [False, True])
+def test_loads_into_nessie(store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vends: bool) -> None:
+    without_keys(monkeypatch)
+    with running_nessie(store, tmp_path, vends=vends) as address:
+        given = {} if vends else store.properties
+        lake = lake_of(tmp_path, monkeypatch, uri=address, warehouse="lake", **given)
+        check_loads(lake)
+        properties = lake.open().begin("web.t").location().properties
+        assert (properties["s3.secret-access-key"] == store.properties["s3.secret-access-key"]) is not vends
 
 
 def test_loads_into_glue(store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

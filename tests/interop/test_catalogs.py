@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.io import PY_IO_IMPL
 
 from barnabas.clock import SYSTEM_CLOCK, ManualClock
 from barnabas.errors import BarnabasError
@@ -151,6 +152,20 @@ def test_catalog_that_takes_no_tables_is_refused_in_one_line(
             lake.load(table, bad=None)
         assert not isinstance(raised.value, WarehouseAccessError)
         assert "\n" not in str(raised.value)
+
+
+def test_server_does_not_choose_the_class_that_reads_files(
+    server: OAuthCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.defaults = server.vended = {PY_IO_IMPL: "servers.own.FileIO"}
+    lake = lake_of(server, tmp_path, monkeypatch, credential(server))
+    assert lake.load(bad=None).records == 3
+    lake.values += [ROW]
+    assert lake.load(bad=None).records == 1
+    assert PY_IO_IMPL not in lake.open().begin("t").location().properties
+    of_user = {PY_IO_IMPL: "pyiceberg.io.pyarrow.PyArrowFileIO"}
+    lake = lake_of(server, tmp_path, monkeypatch, credential(server) | of_user)
+    assert of_user.items() <= lake.open().begin("t").location().properties.items()
 
 
 def test_second_of_two_loads_conflicts_and_maintenance_keeps_the_rows(

@@ -60,6 +60,7 @@ class OAuthCatalog:
     :param readers: The ids that may change nothing.
     :param makes_namespaces: False forbids everyone to create namespaces.
     :param endpoints: The endpoints that the server says it has; empty for the usual ones.
+    :param defaults: The properties that the server gives to clients.
     :param vended: The credentials of the storage in each answer for a table.
     """
 
@@ -70,6 +71,7 @@ class OAuthCatalog:
     readers: frozenset[str] = frozenset({"reader"})
     makes_namespaces: bool = True
     endpoints: Sequence[str] = ()
+    defaults: Mapping[str, str] = field(default_factory=dict)
     vended: Mapping[str, str] = field(default_factory=dict)
     clock: Clock = field(default_factory=ManualClock)
     address: str = ""
@@ -101,8 +103,9 @@ class OAuthCatalog:
         if not self.makes_namespaces and (method, path) == ("POST", "/v1/namespaces"):
             return error_answer(403, "ForbiddenException", f"{client} may not create namespaces")
         status, content = self.upstream(method, target, body)
-        if self.endpoints and path == "/v1/config":
-            content = {**content, "endpoints": list(self.endpoints)}
+        if path == "/v1/config":
+            content = {**content, "defaults": {**content["defaults"], **self.defaults}}
+            content |= {"endpoints": list(self.endpoints)} if self.endpoints else {}
         if self.vended and isinstance(content, dict) and "metadata" in content:
             location = content["metadata"]["location"]
             config = {**content.get("config", {}), **self.vended}

@@ -1,4 +1,4 @@
-"""Servers that tables in object storage need: S3 (moto's), and a REST catalog (Apache Iceberg's own test server)."""
+"""Servers that tables in object storage need: S3 (moto's), and REST catalogs (Apache Iceberg's test server, Nessie)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.interop.java.maven import jars
+from barnabas.java import java_homes, java_version
+from tests.interop.java.maven import copied, jars
 from tests.support.ports import free_port
 from tests.support.quick_java import java_home_or_skip
 from tests.support.reading import wait_until
@@ -22,6 +23,8 @@ from tests.support.reading import wait_until
 BUCKET = "lake"
 REST_SERVER = ("iceberg-rest-1.10.1", "org.apache.iceberg:iceberg-open-api:1.10.1")
 """All in one jar: the server keeps its tables' names in SQLite, and writes metadata to S3 itself."""
+NESSIE = ("nessie-0.108.8", "org.projectnessie.nessie:nessie-quarkus:0.108.8:jar:runner")
+NESSIE_JAVA = 21
 START_TIMEOUT_S = 120
 KEYS = {"access-key-id": "test", "secret-access-key": "test", "region": "us-east-1"}
 
@@ -81,6 +84,52 @@ def running_catalog(store: ObjectStore, folder: Path) -> Iterator[str]:
     try:
         _wait_for(server, f"{address}/v1/config", "the catalog")
         yield address
+    finally:
+        server.kill()
+        server.wait()
+
+
+@contextmanager
+def running_nessie(store: ObjectStore, folder: Path, *, vends: bool) -> Iterator[str]:
+    """Run Nessie with a warehouse in the bucket. Yield the address of its REST catalog, for the branch `main`.
+
+    :param vends: Whether it gives clients credentials of the storage, by AssumeRole. If not, they need their own.
+    """
+    homes = (home for home in java_homes(os.environ) if (java_version(home) or 0) >= NESSIE_JAVA)
+    java = next(homes, None) or pytest.skip(f"Nessie needs Java {NESSIE_JAVA}")
+    runner = copied(*NESSIE)
+    port = free_port()
+    options = "nessie.catalog.service.s3.default-options"
+    settings = {
+        "quarkus.http.host": "127.0.0.1",
+        "quarkus.http.port": port,
+        "quarkus.management.host": "127.0.0.1",
+        "quarkus.management.port": free_port(),
+        "quarkus.otel.sdk.disabled": "true",
+        "nessie.version.store.type": "IN_MEMORY",
+        "nessie.catalog.default-warehouse": "lake",
+        "nessie.catalog.warehouses.lake.location": f"s3://{BUCKET}/nessie",
+        f"{options}.endpoint": store.endpoint,
+        f"{options}.path-style-access": "true",
+        f"{options}.region": KEYS["region"],
+        f"{options}.request-signing-enabled": "false",
+        f"{options}.access-key": "urn:nessie-secret:quarkus:storage",
+        "storage.name": KEYS["access-key-id"],
+        "storage.secret": KEYS["secret-access-key"],
+    }
+    if vends:
+        settings |= {
+            f"{options}.sts-endpoint": store.endpoint,
+            f"{options}.client-iam.enabled": "true",
+            f"{options}.client-iam.assume-role": "arn:aws:iam::123456789012:role/loader",
+        }
+    options_of_java = [f"-D{name}={value}" for name, value in settings.items()]
+    command = [f"{java}/bin/java", "-Xmx512m", *options_of_java, "-jar", str(runner)]
+    with (folder / "nessie.log").open("wb") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
+    try:
+        _wait_for(server, f"http://127.0.0.1:{port}/iceberg/v1/config", "Nessie")
+        yield f"http://127.0.0.1:{port}/iceberg/main"
     finally:
         server.kill()
         server.wait()

@@ -1,6 +1,9 @@
 """pyiceberg's REST catalog with time limits for each request, including the requests for OAuth2 tokens.
 
 The properties have the names of Iceberg's Java client, so that a catalog in Spark's settings has the same limits.
+
+The server does not choose the Python class that reads and writes files (`py-io-impl`). Nessie names one that needs the
+package s3fs, and pyiceberg would import whatever a server names.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ from typing import Any
 import requests
 from pyiceberg.catalog.rest import AUTH, CUSTOM, RestCatalog
 from pyiceberg.catalog.rest.auth import AuthManager, OAuth2AuthManager, OAuth2TokenProvider
+from pyiceberg.io import PY_IO_IMPL, FileIO
+from pyiceberg.typedef import EMPTY_DICT, Properties
 from requests.adapters import BaseAdapter
 
 from barnabas.clock import SYSTEM_CLOCK
@@ -26,10 +31,15 @@ Limits = tuple[float, float]
 
 
 class BoundedRestCatalog(RestCatalog):
-    """A REST catalog whose requests have time limits."""
+    """A REST catalog whose requests have time limits, and whose server names no Python classes."""
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **with_bounded_login(properties))
+        own = {PY_IO_IMPL: properties[PY_IO_IMPL]} if PY_IO_IMPL in properties else {}
+        self.properties = without_class(self.properties) | own
+
+    def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+        return super()._load_file_io(without_class(properties), location)
 
     def _create_session(self) -> requests.Session:
         session = super()._create_session()
@@ -39,6 +49,11 @@ class BoundedRestCatalog(RestCatalog):
     def _create_legacy_oauth2_auth_manager(self, session: requests.Session) -> AuthManager:
         limit(session, limits_of(self.properties))  # this manager asks for a token at once
         return super()._create_legacy_oauth2_auth_manager(session)
+
+
+def without_class(properties: Properties) -> Properties:
+    """Return the properties without the class for files that the server has chosen."""
+    return {name: value for name, value in properties.items() if name != PY_IO_IMPL}
 
 
 def limits_of(properties: Mapping[str, Any]) -> Limits:

@@ -74,6 +74,20 @@ def unpacked(name: str, artifact: str) -> Path:
 
 
 @functools.cache
+def copied(name: str, artifact: str) -> Path:
+    """Return the path of one file, `group:artifact:version:type:classifier`."""
+    java()
+
+    def bring(folder: Path) -> None:
+        with tempfile.TemporaryDirectory() as project:
+            arguments = (f"-Dartifact={artifact}", f"-DoutputDirectory={folder}", f"-Dproject.basedir={project}")
+            _run_maven(Path(project), "dependency:copy", *arguments)
+
+    (file,) = cached(name, bring).iterdir()
+    return file
+
+
+@functools.cache
 def classes(source: Path, libraries: Path) -> Path:
     """Return the folder with the classes that a source file of ours is compiled to, against the jars of a folder."""
     compiler = java("javac")
