@@ -176,9 +176,9 @@ class Consumer:
 
 class ConsumerSettings(ClientSettings):
     coordination: str | None
-    offsets_storage: Literal[zookeeper, kafka]
+    offsets_storage: Literal['zookeeper', 'kafka']
     group_instance_id: str | None
-    auto_offset_reset: Literal[earliest, latest, none]
+    auto_offset_reset: Literal['earliest', 'latest', 'none']
     enable_auto_commit: bool
     auto_commit_interval_ms: int
     session_timeout_ms: int
@@ -450,14 +450,14 @@ class Producer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
 
 class ProducerSettings(ClientSettings):
-    acks: Literal[all, -1, 0, 1]
+    acks: Literal['all', -1, 0, 1]
     enable_idempotence: bool
     linger_ms: int
     batch_size: int
     buffer_memory: int
     max_block_ms: int
     max_request_size: int
-    compression_type: Literal[none, gzip, snappy, lz4, zstd]
+    compression_type: Literal['none', 'gzip', 'snappy', 'lz4', 'zstd']
     max_in_flight_requests_per_connection: int
     delivery_timeout_ms: int
     retries: int
