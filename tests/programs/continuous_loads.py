@@ -18,7 +18,7 @@ import struct
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISDIR
@@ -58,6 +58,7 @@ class Simulation:
     def __init__(self, folder: Path, table_format: str, every_s: float, maintain_s: float) -> None:
         self._format = table_format
         self._table = LoadedTable(folder, table_format)
+        self._log = self._table.folder / "default" / TABLE / "_delta_log"
         self._system = SystemTime(Path(os.environ[FILE_VARIABLE]))
         self._clock = ManualClock(round(time.time() * 1000))
         self._progress: IO[bytes] = (folder / "progress").open("w+b", buffering=0)
@@ -102,6 +103,7 @@ class Simulation:
 
     def _load(self) -> Round:
         self._table.commit(round(time.time() * 1000))
+        stamp(self._log.glob("*"))  # a checkpoint deletes the files before it that are older than 30 days
         self._tell_progress()
         self._hold()
         return LoadResult((TableLoad(f"default.{TABLE}", self._table.commits, PARTITIONS, ()),)), {}
@@ -110,7 +112,7 @@ class Simulation:
         os.pwrite(self._progress.fileno(), struct.pack("=qd", self._table.commits, time.time()), 0)
 
     def _maintain(self) -> Iterator[Outcome]:
-        stamp(self._table.folder)
+        stamp(self._table.folder.rglob("*"))
         began = time.monotonic()
         yield from maintained(self._table.place, [TABLE])
         self._maintenance_s += time.monotonic() - began
@@ -144,10 +146,10 @@ def plan(table_format: str, table: Any) -> list[str]:
     return [uri.removeprefix("file://") for uri in uris]
 
 
-def stamp(folder: Path) -> None:
+def stamp(paths: Iterable[Path]) -> None:
     """Date the files and folders that were made since the last call by the time of this program."""
     now = time.time()
-    for path in folder.rglob("*"):
+    for path in paths:
         if path.stat().st_mtime < UNSTAMPED_BEFORE_S:
             os.utime(path, (now, now))
 
