@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,8 +103,10 @@ def test_batches_of_changes_give_the_rows_of_a_dict(orders: Orders) -> None:
         assert orders.merge(orders.frame(changes), batch_id)
         assert not orders.merge(orders.frame(changes), batch_id), "a batch is merged once"
         assert orders.loaded() == orders.rows
-    old = [row for row in drawn(draw, 1, 20, deletes=False) if row["id"] in orders.rows]
-    assert not orders.merge(orders.frame(old), BATCHES)
+    late = drawn(draw, 1, 30, deletes=False)
+    orders.expect(late)
+    orders.merge(orders.frame(late), BATCHES)
+    assert orders.loaded() == orders.rows, "neither newer rows nor deletions give way to older changes"
     grown = [{"id": 1, "name": "grown", "lsn": BATCHES * 100, "op": "u", "city": "Bonn"}]
     orders.expect(grown)
     assert orders.merge(orders.frame(grown, "id long, name string, lsn long, op string, city string"), BATCHES + 1)
@@ -111,40 +114,75 @@ def test_batches_of_changes_give_the_rows_of_a_dict(orders: Orders) -> None:
     everything = [{"id": order_id, "name": None, "lsn": BATCHES * 200, "op": "d"} for order_id in orders.rows]
     assert orders.merge(orders.frame(everything), BATCHES + 2)
     assert orders.loaded() == {}
+    assert not orders.merge(orders.frame(late), BATCHES + 3)
+    assert orders.loaded() == {}
 
 
-def before_commit(kind: type[BatchTable]) -> tuple[Any, str]:
-    return kind, "append"
+KILLS = {
+    "before the deletions are remembered": ("append", 0, False),
+    "between the commits": ("append", 1, False),
+    "before the locks are released": ("release", 1, True),
+}
+"""The method that kills, the number of its earlier calls, and whether the batch is in the table then."""
+KILLS_IN_CI = {(DELTA, "between the commits"), (ICEBERG, "before the locks are released")}
 
 
-def before_release(_kind: type[BatchTable]) -> tuple[Any, str]:
-    return LoadFolder, "release"
-
-
-@pytest.mark.parametrize("place", [before_commit, before_release])
-def test_a_killed_batch_is_merged_once(orders: Orders, place: Callable[[type[BatchTable]], tuple[Any, str]]) -> None:
-    if not RUNS and (place is before_commit) is not (orders.format == DELTA):
+@pytest.mark.parametrize("place", KILLS)
+def test_a_killed_batch_is_merged_once(orders: Orders, place: str) -> None:
+    if not RUNS and (orders.format, place) not in KILLS_IN_CI:
         pytest.skip("`make suites SUITE=changes` runs the other combinations")
     first = drawn(random.Random(1), 0, 30)
     orders.expect(first)
     orders.merge(orders.frame(first), 0)
     second = drawn(random.Random(2), 100, 30)
+    name, calls, is_there = KILLS[place]
     with pytest.MonkeyPatch.context() as patched:
-        owner, name = place(KINDS[orders.format])
-        patched.setattr(owner, name, _die)
-        for left in ("discard", "release"):
-            patched.setattr(LoadFolder, left, _die if (LoadFolder, left) == (owner, name) else _leave)
+        patched.setattr(LoadFolder, "discard", _leave)
+        owner = LoadFolder if name == "release" else KINDS[orders.format]
+        patched.setattr(owner, name, _dying(getattr(owner, name), calls))
         with pytest.raises(SystemExit):
             orders.merge(orders.frame(second), 1)
-    is_there = place is before_release
     if is_there:
         orders.expect(second)
     assert orders.loaded() == orders.rows
     assert orders.merge(orders.frame(second), 1) is not is_there
     if not is_there:
         orders.expect(second)
+    late = drawn(random.Random(3), 50, 30, deletes=False)
+    orders.expect(late)
+    orders.merge(orders.frame(late), 2)
     assert orders.loaded() == orders.rows
     assert not list(orders.folder.rglob("*.lock"))
+
+
+def test_deletions_are_forgotten_after_the_delete_memory(orders: Orders) -> None:
+    _skip_without_the_suite(orders, ICEBERG)
+    memory: Any = {"delete_memory": timedelta(microseconds=1)}
+    orders.merge(orders.frame([{"id": 1, "name": None, "lsn": 5, "op": "d"}]), 0, **memory)
+    old = orders.frame([{"id": 1, "name": "old", "lsn": 3, "op": "u"}])
+    assert not orders.merge(old, 1, **memory)
+    orders.merge(orders.frame([{"id": 2, "name": None, "lsn": 5, "op": "d"}]), 2, **memory)
+    assert orders.merge(old, 3, **memory)
+    assert orders.loaded() == {1: {"id": 1, "name": "old", "lsn": 3}}
+    remembered = scan_table(orders.folder, f"{TABLE}__deleted", table_format=orders.format)
+    assert not sum(batch.num_rows for batch in remembered)
+
+
+def test_memory_of_an_earlier_table_is_ignored_and_another_table_is_refused(orders: Orders) -> None:
+    _skip_without_the_suite(orders, DELTA)
+    options: Any = {"keys": "id", "order_by": "lsn", "table_format": orders.format, "warehouse": orders.folder}
+    left = orders.frame([{"id": 1, "lsn": 9, "at": 0}], "id long, lsn long, at long")
+    left = left.selectExpr("id", "lsn", "timestamp_seconds(at) as deleted_at")
+    merge_into(left, 0, table=f"{TABLE}__deleted", query_id="other", **options)
+    changes: list[Row] = [
+        {"id": 1, "name": "a", "lsn": 3, "op": "u"},
+        {"id": 2, "name": None, "lsn": 3, "op": "d"},
+    ]
+    assert orders.merge(orders.frame(changes), 0)
+    assert orders.loaded() == {1: {"id": 1, "name": "a", "lsn": 3}}
+    merge_into(orders.frame(changes), 0, table="copies__deleted", query_id="other", **options)
+    with pytest.raises(ConfigurationError, match="copies__deleted is not the memory of deleted keys of copies"):
+        merge_into(orders.frame(changes), 0, table="copies", delete_when="op = 'd'", query_id="a", **options)
 
 
 def _skip_without_the_suite(orders: Orders, table_format: str) -> None:
@@ -152,8 +190,17 @@ def _skip_without_the_suite(orders: Orders, table_format: str) -> None:
         pytest.skip(f"`make suites SUITE=changes` runs this with {table_format}")
 
 
-def _die(*_arguments: object, **_options: object) -> None:
-    raise SystemExit
+def _dying(method: Callable[..., Any], calls: int) -> Callable[..., Any]:
+    """Return a method that ends the process at the call after so many calls."""
+    done: list[None] = []
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        if len(done) == calls:
+            raise SystemExit
+        done.append(None)
+        return method(*arguments, **options)
+
+    return call
 
 
 def _leave(folder: LoadFolder) -> None:

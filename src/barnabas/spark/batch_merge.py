@@ -9,16 +9,19 @@ The table has one row for each key. The steps are those of `append_batch`, with 
 
 1. Spark keeps the last change of each key, and its tasks write these changes to files that only the merge reads.
 2. The driver merges them into the files of the table (state_merge.py), and writes new files.
-3. One commit adds the new files, removes the files that they replace, and has the batch id.
+3. The side table `NAME__deleted` remembers the deleted keys (deleted_keys.py).
+4. One commit adds the new files, removes the files that they replace, and has the batch id.
 
-A kill before the commit leaves files that no snapshot references; the next batch removes them. A conflict with another
-writer repeats all steps.
+A kill before the last commit leaves files that no snapshot references; the next batch removes them. Spark then repeats
+the batch: a deletion that is remembered already is applied again. A conflict with another writer repeats all steps.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,8 +35,10 @@ from barnabas.spark.batch_append import TRIES_MAX, kind_of, query_of, write_batc
 from barnabas.spark.batch_table import BatchFile, BatchTable, nullable
 from barnabas.spark.change_files import DELETED, ChangeFiles, MergeColumns
 from barnabas.spark.data_files import DataFile
+from barnabas.spark.deleted_keys import BatchDeletedKeys
 from barnabas.spark.errors import LoadConflictError
 from barnabas.spark.load_folder import claim_folder, remove_leftovers
+from barnabas.spark.load_types import DELETE_MEMORY
 from barnabas.spark.spark_version import arrow_schema_of
 from barnabas.spark.state_merge import MergeTarget, StateMerge
 from barnabas.spark.table_formats import open_place
@@ -59,6 +64,7 @@ def merge_into(
     catalog_properties: Mapping[str, str] | None = None,
     table_format: str = ICEBERG,
     query_id: str | None = None,
+    delete_memory: timedelta = DELETE_MEMORY,
 ) -> bool:
     """Merge the changes of a micro-batch into a table by key, in one commit, unless the table has the batch already.
 
@@ -83,14 +89,19 @@ def merge_into(
     :param catalog_properties: Properties of the catalog, as for `load`.
     :param table_format: `iceberg` or `delta`.
     :param query_id: A name for the stream, as for `append_batch`.
+    :param delete_memory: With `delete_when`: the time for which the table `NAME__deleted` remembers deleted keys, so
+        that an older change that arrives late does not restore the row. 0 remembers none.
     :return: True if the table changed; False if no change is newer than the table, or the table has the batch already.
     :raises LoadConflictError: Other writers changed the table at each try; nothing was committed.
     :raises LoadError: The batch could not be merged; the table is unchanged unless the message says otherwise.
-    :raises ConfigurationError: A column is missing, or Spark provides no query id, and `query_id` is None.
+    :raises ConfigurationError: A column is missing, `delete_memory` is negative, or Spark provides no query id, and
+        `query_id` is None.
     """
     names = (keys,) if isinstance(keys, str) else tuple(keys)
     query = query_id or query_of(batch)
     _check_columns(batch.columns, names, order_by, omit)
+    if delete_memory < timedelta(0):
+        raise ConfigurationError("delete_memory is negative; use 0 or more")
     place = TablePlace.of(warehouse, catalog=catalog, catalog_properties=catalog_properties, table_format=table_format)
     target = open_place(place)
     whole = arrow_schema_of(batch.schema)
@@ -99,15 +110,21 @@ def merge_into(
         changes = _last_changes(batch, names, order_by, delete_when, columns.names)
     except PySparkException as error:
         raise ConfigurationError(f"delete_when: {str(error).splitlines()[0]}") from None
+    open_table = partial(kind_of(place), target)
+    memory = timedelta(0) if delete_when is None else delete_memory
     for number in range(TRIES_MAX):
-        base = kind_of(place)(target, table, columns)
-        location = base.location()
-        if location.local_folder is not None and not number:
-            remove_leftovers(location.local_folder, partial(target.committed_loads, table))
+        base = open_table(table, columns)
+        folder = base.location().local_folder
+        if folder is not None and not number:
+            remove_leftovers(folder, partial(target.committed_loads, table))
         if base.has_batch(query, batch_id):
             return False
+        merge = _BatchMerge(base, MergeColumns(base.whole_schema(), names, order_by, ()), query, batch_id)
+        deleted = None
+        if memory:
+            deleted = BatchDeletedKeys(target, open_table, table, merge.columns, memory, is_new=not base.exists)
         try:
-            return _merge(base, changes, MergeColumns(base.whole_schema(), names, order_by, ()), query, batch_id)
+            return merge.run(changes, deleted)
         except LoadConflictError:
             if number == TRIES_MAX - 1:
                 raise
@@ -151,36 +168,51 @@ def _column(name: str) -> Column:
     return F.col("`" + name.replace("`", "``") + "`")
 
 
-def _merge(base: BatchTable, changes: DataFrame, columns: MergeColumns, query: str, batch_id: int) -> bool:
-    """Write the changes, merge them, and commit the result; return whether the table changed.
+@dataclass(frozen=True, slots=True)
+class _BatchMerge:
+    """The merge of a batch into one version of the table."""
 
-    :raises LoadConflictError: Another writer has changed the table; nothing was committed.
-    """
-    location = base.location()
-    load_id = uuid.uuid4().hex
-    uri = f"{location.uri}/data/{load_id}"
-    folder = claim_folder(location, load_id, base.name)
-    try:
-        schema = base.arrow_schema().append(pa.field(DELETED, pa.bool_()))
-        written = write_batch(_checked(changes, columns), uri, location, schema)
-        files = [DataFile(file.path, file.records, size_bytes=file.size_bytes) for file in written]
-        target = MergeTarget(base, columns, uri, dict(location.properties))
-        merged = StateMerge(target, ChangeFiles(files, location.properties)).run()
-        made = [BatchFile(file.path, file.size_bytes, file.records) for file in merged.files]
-        folder.keep_only(file.path for file in merged.files)
-        if not merged.files and not merged.replaced:
+    base: BatchTable
+    columns: MergeColumns
+    query: str
+    batch_id: int
+
+    def run(self, changes: DataFrame, deleted: BatchDeletedKeys | None) -> bool:
+        """Write the changes, merge them, and commit the result; return whether the table changed.
+
+        :param deleted: The memory of deleted keys; None for none.
+        :raises LoadConflictError: Another writer has changed a table; the table of the batch is unchanged.
+        """
+        location = self.base.location()
+        load_id = uuid.uuid4().hex
+        uri = f"{location.uri}/data/{load_id}"
+        folder = claim_folder(location, load_id, self.base.name)
+        try:
+            schema = self.base.arrow_schema().append(pa.field(DELETED, pa.bool_()))
+            written = write_batch(_checked(changes, self.columns), uri, location, schema)
+            files = [DataFile(file.path, file.records, size_bytes=file.size_bytes) for file in written]
+            remembered = None if deleted is None else deleted.remembered
+            target = MergeTarget(self.base, self.columns, uri, dict(location.properties), remembered=remembered)
+            merged = StateMerge(target, ChangeFiles(files, location.properties)).run()
+            made = [BatchFile(file.path, file.size_bytes, file.records) for file in merged.files]
+            folder.keep_only(file.path for file in merged.files)
+            if deleted is not None:
+                deleted.commit(merged.deletions, load_id, self.query, self.batch_id)
+            # A side table belongs to an existing table, so the first deletion creates the table.
+            is_first = deleted is not None and merged.deletions.num_rows and not self.base.exists
+            if not merged.files and not merged.replaced and not is_first:
+                folder.discard()
+                return False
+        except BaseException:
             folder.discard()
-            return False
-    except BaseException:
-        folder.discard()
-        raise
-    try:
-        base.append(made, load_id, query, batch_id, merged.replaced, columns.keys)
-    except BaseException as error:
-        folder.give_up_after(error)
-        raise
-    folder.release()
-    return True
+            raise
+        try:
+            self.base.append(made, load_id, self.query, self.batch_id, merged.replaced, self.columns.keys)
+        except BaseException as error:
+            folder.give_up_after(error)
+            raise
+        folder.release()
+        return True
 
 
 def _checked(changes: DataFrame, columns: MergeColumns) -> DataFrame:
