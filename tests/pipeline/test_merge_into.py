@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -153,36 +152,6 @@ def test_a_killed_batch_is_merged_once(orders: Orders, place: str) -> None:
     orders.merge(orders.frame(late), 2)
     assert orders.loaded() == orders.rows
     assert not list(orders.folder.rglob("*.lock"))
-
-
-def test_deletions_are_forgotten_after_the_delete_memory(orders: Orders) -> None:
-    _skip_without_the_suite(orders, ICEBERG)
-    memory: Any = {"delete_memory": timedelta(microseconds=1)}
-    orders.merge(orders.frame([{"id": 1, "name": None, "lsn": 5, "op": "d"}]), 0, **memory)
-    old = orders.frame([{"id": 1, "name": "old", "lsn": 3, "op": "u"}])
-    assert not orders.merge(old, 1, **memory)
-    orders.merge(orders.frame([{"id": 2, "name": None, "lsn": 5, "op": "d"}]), 2, **memory)
-    assert orders.merge(old, 3, **memory)
-    assert orders.loaded() == {1: {"id": 1, "name": "old", "lsn": 3}}
-    remembered = scan_table(orders.folder, f"{TABLE}__deleted", table_format=orders.format)
-    assert not sum(batch.num_rows for batch in remembered)
-
-
-def test_memory_of_an_earlier_table_is_ignored_and_another_table_is_refused(orders: Orders) -> None:
-    _skip_without_the_suite(orders, DELTA)
-    options: Any = {"keys": "id", "order_by": "lsn", "table_format": orders.format, "warehouse": orders.folder}
-    left = orders.frame([{"id": 1, "lsn": 9, "at": 0}], "id long, lsn long, at long")
-    left = left.selectExpr("id", "lsn", "timestamp_seconds(at) as deleted_at")
-    merge_into(left, 0, table=f"{TABLE}__deleted", query_id="other", **options)
-    changes: list[Row] = [
-        {"id": 1, "name": "a", "lsn": 3, "op": "u"},
-        {"id": 2, "name": None, "lsn": 3, "op": "d"},
-    ]
-    assert orders.merge(orders.frame(changes), 0)
-    assert orders.loaded() == {1: {"id": 1, "name": "a", "lsn": 3}}
-    merge_into(orders.frame(changes), 0, table="copies__deleted", query_id="other", **options)
-    with pytest.raises(ConfigurationError, match="copies__deleted is not the memory of deleted keys of copies"):
-        merge_into(orders.frame(changes), 0, table="copies", delete_when="op = 'd'", query_id="a", **options)
 
 
 def _skip_without_the_suite(orders: Orders, table_format: str) -> None:

@@ -12,6 +12,9 @@ The table has one row for each key. The steps are those of `append_batch`, with 
 3. The side table `NAME__deleted` remembers the deleted keys (deleted_keys.py).
 4. One commit adds the new files, removes the files that they replace, and has the batch id.
 
+Deletions are remembered under the id of the table. So the first batch creates the table in a commit of its own, empty
+and without a batch id, if the stream may delete.
+
 A kill before the last commit leaves files that no snapshot references; the next batch removes them. Spark then repeats
 the batch: a deletion that is remembered already is applied again. A conflict with another writer repeats all steps.
 """
@@ -37,6 +40,7 @@ from barnabas.spark.change_files import DELETED, ChangeFiles, MergeColumns
 from barnabas.spark.data_files import DataFile
 from barnabas.spark.deleted_keys import BatchDeletedKeys
 from barnabas.spark.errors import LoadConflictError
+from barnabas.spark.library_errors import library_errors
 from barnabas.spark.load_folder import claim_folder, remove_leftovers
 from barnabas.spark.load_types import DELETE_MEMORY
 from barnabas.spark.spark_version import arrow_schema_of
@@ -47,6 +51,8 @@ from barnabas.spark.table_place import ICEBERG, TablePlace
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+NO_BATCH = -1
+"""The batch id of the commit that creates an empty table: the one before the first."""
 _LAST, _INCOMPLETE = "\x1flast", "\x1fincomplete"
 
 
@@ -89,13 +95,16 @@ def merge_into(
     :param catalog_properties: Properties of the catalog, as for `load`.
     :param table_format: `iceberg` or `delta`.
     :param query_id: A name for the stream, as for `append_batch`.
-    :param delete_memory: With `delete_when`: the time for which the table `NAME__deleted` remembers deleted keys, so
-        that an older change that arrives late does not restore the row. 0 remembers none.
-    :return: True if the table changed; False if no change is newer than the table, or the table has the batch already.
-    :raises LoadConflictError: Other writers changed the table at each try; nothing was committed.
-    :raises LoadError: The batch could not be merged; the table is unchanged unless the message says otherwise.
-    :raises ConfigurationError: A column is missing, `delete_memory` is negative, or Spark provides no query id, and
-        `query_id` is None.
+    :param delete_memory: The time for which the table `NAME__deleted` remembers the keys that `delete_when` deletes, so
+        that an older change that arrives late does not restore the row. A stream without `delete_when` also respects
+        the remembered deletions. 0 neither remembers deletions nor respects them.
+    :return: True if the rows of the table changed; False if no change is newer than the table, or the table has the
+        batch already.
+    :raises LoadConflictError: Other writers changed the table at each try; the table does not have the batch.
+    :raises LoadError: The batch could not be merged; the rows of the table are unchanged unless the message says
+        otherwise.
+    :raises ConfigurationError: A column is missing, `delete_memory` is negative, `NAME__deleted` is another table, or
+        Spark provides no query id, and `query_id` is None.
     """
     names = (keys,) if isinstance(keys, str) else tuple(keys)
     query = query_id or query_of(batch)
@@ -111,19 +120,22 @@ def merge_into(
     except PySparkException as error:
         raise ConfigurationError(f"delete_when: {str(error).splitlines()[0]}") from None
     open_table = partial(kind_of(place), target)
-    memory = timedelta(0) if delete_when is None else delete_memory
     for number in range(TRIES_MAX):
-        base = open_table(table, columns)
-        folder = base.location().local_folder
-        if folder is not None and not number:
-            remove_leftovers(folder, partial(target.committed_loads, table))
-        if base.has_batch(query, batch_id):
-            return False
-        merge = _BatchMerge(base, MergeColumns(base.whole_schema(), names, order_by, ()), query, batch_id)
-        deleted = None
-        if memory:
-            deleted = BatchDeletedKeys(target, open_table, table, merge.columns, memory, is_new=not base.exists)
         try:
+            base = open_table(table, columns)
+            folder = base.location().local_folder
+            if folder is not None and not number:
+                remove_leftovers(folder, partial(target.committed_loads, table))
+            if base.has_batch(query, batch_id):
+                return False
+            if delete_memory and delete_when is not None and not base.exists:
+                base.append((), uuid.uuid4().hex, query, NO_BATCH)
+                base = open_table(table, columns)
+            merge = _BatchMerge(base, MergeColumns(base.whole_schema(), names, order_by, ()), query, batch_id)
+            deleted = None
+            if delete_memory and base.exists:
+                memory = None if delete_when is None else delete_memory
+                deleted = BatchDeletedKeys(target, open_table, base, table, merge.columns, memory)
             return merge.run(changes, deleted)
         except LoadConflictError:
             if number == TRIES_MAX - 1:
@@ -193,14 +205,13 @@ class _BatchMerge:
             files = [DataFile(file.path, file.records, size_bytes=file.size_bytes) for file in written]
             remembered = None if deleted is None else deleted.remembered
             target = MergeTarget(self.base, self.columns, uri, dict(location.properties), remembered=remembered)
-            merged = StateMerge(target, ChangeFiles(files, location.properties)).run()
+            with library_errors(f"table {self.base.name}: cannot merge the changes"):
+                merged = StateMerge(target, ChangeFiles(files, location.properties)).run()
             made = [BatchFile(file.path, file.size_bytes, file.records) for file in merged.files]
             folder.keep_only(file.path for file in merged.files)
             if deleted is not None:
-                deleted.commit(merged.deletions, load_id, self.query, self.batch_id)
-            # A side table belongs to an existing table, so the first deletion creates the table.
-            is_first = deleted is not None and merged.deletions.num_rows and not self.base.exists
-            if not merged.files and not merged.replaced and not is_first:
+                deleted.remember(merged.deletions, load_id, self.query, self.batch_id)
+            if not merged.files and not merged.replaced:
                 folder.discard()
                 return False
         except BaseException:

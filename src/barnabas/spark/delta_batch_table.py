@@ -43,6 +43,16 @@ class DeltaBatchTable(DeltaBase):
         if self._table is not None and self._table.metadata().partition_columns:
             raise WarehouseError(f"table {self.name} is partitioned; streams need an unpartitioned table")
 
+    @property
+    def table_id(self) -> str:
+        """The id in the table's metadata."""
+        return str(self.table.metadata().id)
+
+    @property
+    def known_columns(self) -> tuple[str, ...]:
+        """The columns of the table before the batch."""
+        return tuple(field.name for field in self.table.schema().fields)
+
     def arrow_schema(self) -> pa.Schema:
         """Return the columns of the batches, with the types of the table's files.
 

@@ -45,6 +45,16 @@ class IcebergBatchTable(TableBase):
         super().__init__(warehouse.catalog, warehouse.identifier(name), table)
         self.columns = columns
 
+    @property
+    def table_id(self) -> str:
+        """The UUID of the table."""
+        return str(self.table.metadata.table_uuid)
+
+    @property
+    def known_columns(self) -> tuple[str, ...]:
+        """The columns of the table before the batch."""
+        return tuple(field.name for field in self.table.schema().fields)
+
     def arrow_schema(self) -> pa.Schema:
         """Return the columns of the batches, with the types of the table's files.
 
@@ -60,7 +70,8 @@ class IcebergBatchTable(TableBase):
         :raises WarehouseError: Iceberg lacks the type, or a column name differs from a table column only in case.
         """
         if self._table is None:
-            made = self._create_transaction()
+            with self._creating():
+                made = self._create_transaction()
         else:
             check_names(self.name, self.columns.names, [field.name for field in self._table.schema().fields])
             lacking = [each.name for each in self._table.schema().fields if each.required]
@@ -144,7 +155,7 @@ class IcebergBatchTable(TableBase):
         return self._commit(change, properties, None)
 
     def _create_transaction(self, shape: TableShape | None = None) -> Transaction:
-        self._catalog.create_namespace_if_not_exists(self._name[0])
+        self._create_namespaces()
         with self._no_such_column():
             return self._catalog.create_table_transaction(
                 self._name, self.columns, self._new_location, properties={RETRIES: "0", **BOUNDS}

@@ -244,7 +244,7 @@ class TableLoader:
             )
         shape = self._shape(base, shares)
         dead = self._dead_letter_table(base)
-        deleted = self._deleted_keys(base)
+        deleted = self._deleted_keys(base, shape)
         folder = claim_folder(location, self._load_id, self._table_name)
         try:
             rows_to = None if dead is None else dead.claim(topic_ids, plan.ranges)
@@ -288,11 +288,11 @@ class TableLoader:
         if not base.exists and self._settings.partition_by is not None:
             self._partitions_max = NEW_PARTITIONS_MAX
 
-    def _deleted_keys(self, base: StoredTable) -> DeletedKeys | None:
+    def _deleted_keys(self, base: StoredTable, shape: TableShape) -> DeletedKeys | None:
         rules, memory = self._settings.upsert, self._settings.delete_memory
         if rules is None or not rules.deletes_at_all or not memory:
             return None
-        return DeletedKeys(self._store, self._table_name, base, memory, self._load_id, self._clock)
+        return DeletedKeys(self._store, self._table_name, base, shape, memory, self._load_id, self._clock)
 
     def _commit_dead_letters(
         self,
@@ -495,6 +495,7 @@ class TableLoader:
             takes_new_fields=takes_new,
             widens_types=base.widens_types,
             upsert=wanted.upsert,
+            table_id="" if wanted.upsert is None else self._load_id,
         )
         if wanted.value_format == RAW:
             return self._laid_out(base, replace(shape, event_time=shape.event_time.in_zone(wanted.timezone)))

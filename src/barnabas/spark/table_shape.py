@@ -11,6 +11,7 @@ The table stores its shape in its columns and in these properties:
     barnabas.further       further columns within structs, by path; those at the top level are in barnabas.fields
     barnabas.aliases       earlier names of fields, with the names in the table; also for nested fields
     barnabas.upsert        the rules of a state table (upsert_rules.py); absent in other tables
+    barnabas.table-id      the id under which a state table's deleted keys are remembered: its first load
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ NEW_FIELDS = "barnabas.new-fields"
 ALIASES = "barnabas.aliases"
 FURTHER = "barnabas.further"
 UPSERT = "barnabas.upsert"
+TABLE_ID = "barnabas.table-id"
 _POSITION_TYPES: Mapping[str, pa.DataType] = {
     "topic": pa.string(),
     "partition": pa.int32(),
@@ -96,6 +98,8 @@ class TableShape:
     """The rules of a state table; None for a table with a row for each record."""
     layout: TableLayout | None = None
     """The partition fields and the sort order; None for the default layout."""
+    table_id: str = ""
+    """The id under which the memory of deleted keys has the deletions of a state table."""
 
     @classmethod
     def of(cls, value_format: str, fields: Mapping[str, ColumnType] | None) -> TableShape:
@@ -284,6 +288,8 @@ class TableShape:
             stored[FURTHER] = json.dumps(within)
         if self.upsert is not None:
             stored[UPSERT] = self.upsert.dump()
+        if self.table_id:
+            stored[TABLE_ID] = self.table_id
         if self.aliases:
             stored[ALIASES] = self.aliases.dump()
         return stored
@@ -329,6 +335,7 @@ class TableShape:
             taken=tuple(sorted({name for name in names if name not in known})),
             layout=layout,
             upsert=UpsertRules.parse(properties[UPSERT]) if UPSERT in properties else None,
+            table_id=properties.get(TABLE_ID, ""),
         )
 
 

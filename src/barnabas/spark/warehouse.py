@@ -433,11 +433,14 @@ class TableBase:
         """
         if self._table is not None:
             return Location(self._table.location(), storage_properties(self._table.io.properties))
-        with library_errors(f"table {self.name}: the catalog cannot create the table"):
+        with self._creating():
             staged = self._create_transaction(TableShape())
         # Keep the location: a catalog may assign another one in the next call.
         self._new_location = staged.table_metadata.location
         return Location(self._new_location, storage_properties(staged._table.io.properties))
+
+    def _creating(self) -> AbstractContextManager[None]:
+        return library_errors(f"table {self.name}: the catalog cannot create the table")
 
     def contents(self) -> Contents:
         """Return the number and the sizes of the table's files, its records and snapshots."""
@@ -591,13 +594,16 @@ class TableBase:
             with transaction.update_schema() as update:
                 update.union_by_name(_schema_of(shape))
 
-    def _create_transaction(self, shape: TableShape) -> Transaction:
+    def _create_namespaces(self) -> None:
         for levels in range(1, len(self._name)):
             try:
                 self._catalog.create_namespace_if_not_exists(self._name[:levels])
             except Exception as error:
                 if not is_denied(error):  # a client without this permission may create tables in existing namespaces
                     raise
+
+    def _create_transaction(self, shape: TableShape) -> Transaction:
+        self._create_namespaces()
         schema = _schema_of(shape)
         return self._catalog.create_table_transaction(
             self._name,

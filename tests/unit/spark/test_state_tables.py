@@ -19,7 +19,8 @@ from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ConfigurationError
 from barnabas.formats.upsert_rules import UpsertRules
 from barnabas.model import TopicPartition
-from barnabas.spark import load_checks, state_merge, table_shape
+from barnabas.spark import load_checks, state_merge, table_load, table_shape
+from barnabas.spark.deleted_keys import DeletedKeys
 from barnabas.spark.errors import LoadConflictError
 from barnabas.spark.ledger import LEDGER
 from barnabas.spark.state_merge import StateMerge
@@ -356,16 +357,51 @@ def test_second_of_two_loads_at_once_fails(lake: Lake, monkeypatch: pytest.Monke
     assert len(lake.files()[0]) == 2, "the data files of both commits"
 
 
-def test_table_that_is_made_again_ignores_deletions_of_the_earlier_one(lake: Lake) -> None:
+def make_again(lake: Lake) -> None:
+    """Delete a row of the table, and drop both the table and the topic."""
     put(lake, {"id": 1, "n": "a"}, *({"id": 2, "n": str(number)} for number in range(5)))
     put(lake, None, key=b"1")
     load(lake)
     lake.open().catalog.drop_table("default.t")  # type: ignore[attr-defined]
     lake.partitions, lake.keys, lake.topic_id = [[]], {}, "two"
-    put(lake, {"id": 1, "n": "first of the new topic"})
+
+
+@pytest.mark.parametrize("memory", [{}, {"delete_memory": timedelta(0)}])
+def test_table_that_is_made_again_ignores_deletions_of_the_earlier_one(lake: Lake, memory: Any) -> None:
+    make_again(lake)
+    put(lake, {"id": 2, "n": "first of the new topic"})
+    load(lake, **memory)
+    put(lake, {"id": 1, "n": "second"})
     load(lake)
-    assert state(lake) == {1: "first of the new topic"}
-    assert list(rows(lake, "t__deleted")) == []
+    assert state(lake) == {2: "first of the new topic", 1: "second"}
+
+
+def test_table_that_is_made_again_with_keys_of_another_type_is_refused(lake: Lake) -> None:
+    make_again(lake)
+    put(lake, {"id": "one", "n": "first of the new topic"})
+    with pytest.raises(ConfigurationError, match=r"t__deleted has int64 in the column id, .* need string.*drop it"):
+        load(lake)
+
+
+def test_load_that_loses_the_creation_keeps_the_deletions_of_the_other(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = UpsertRules.of("id", op="op", order_by="at")
+    put(lake, {"id": 1, "n": "a", "at": 1}, {"id": 2, "n": "b", "at": 1})
+
+    def after_other_loads(*arguments: Any) -> DeletedKeys:
+        monkeypatch.setattr(table_load, "DeletedKeys", DeletedKeys)
+        load(lake, rules)
+        put(lake, {"id": 1, "op": "d", "at": 9})
+        load(lake, rules)
+        return DeletedKeys(*arguments)
+
+    monkeypatch.setattr(table_load, "DeletedKeys", after_other_loads)
+    with pytest.raises(LoadConflictError):
+        load(lake, rules)
+    put(lake, {"id": 1, "n": "late", "at": 5})
+    load(lake, rules)
+    assert state(lake) == {2: "b"}
 
 
 def test_audit_counts_the_records_of_the_loads_and_reports_no_row_as_lost(lake: Lake) -> None:
