@@ -60,7 +60,7 @@ class OAuthCatalog:
     :param readers: The ids that may change nothing.
     :param makes_namespaces: False forbids everyone to create namespaces.
     :param endpoints: The endpoints that the server says it has; empty for the usual ones.
-    :param defaults: The properties that the server gives to clients.
+    :param defaults: The properties that the server gives to clients; `overrides` replace the clients' own.
     :param vended: The credentials of the storage in each answer for a table.
     """
 
@@ -71,7 +71,8 @@ class OAuthCatalog:
     readers: frozenset[str] = frozenset({"reader"})
     makes_namespaces: bool = True
     endpoints: Sequence[str] = ()
-    defaults: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
     vended: Mapping[str, str] = field(default_factory=dict)
     clock: Clock = field(default_factory=ManualClock)
     address: str = ""
@@ -103,8 +104,9 @@ class OAuthCatalog:
         if not self.makes_namespaces and (method, path) == ("POST", "/v1/namespaces"):
             return error_answer(403, "ForbiddenException", f"{client} may not create namespaces")
         status, content = self.upstream(method, target, body)
-        if path == "/v1/config":
-            content = {**content, "defaults": {**content["defaults"], **self.defaults}}
+        if path == "/v1/config" and status == 200:
+            for kind, own in (("defaults", self.defaults), ("overrides", self.overrides)):
+                content = {**content, kind: {**content.get(kind, {}), **own}}
             content |= {"endpoints": list(self.endpoints)} if self.endpoints else {}
         if self.vended and isinstance(content, dict) and "metadata" in content:
             location = content["metadata"]["location"]
