@@ -13,10 +13,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
 
 import pytest
-from pyiceberg.io import PY_IO_IMPL
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.io import PY_IO_IMPL, S3_RETRY_STRATEGY_IMPL
+from pyiceberg.table import TableProperties
 
 from barnabas.clock import SYSTEM_CLOCK, ManualClock
 from barnabas.errors import BarnabasError
@@ -28,15 +31,19 @@ from barnabas.spark.errors import (
     WarehouseError,
     WarehouseUnavailableError,
 )
+from barnabas.spark.ledger import LOAD_ID
+from barnabas.spark.object_files import file_system_of
 from barnabas.spark.table_formats import format_of, open_place
 from barnabas.spark.table_place import TablePlace
 from barnabas.spark.table_status import table_status
 from barnabas.spark.table_store import maintain
+from barnabas.spark.warehouse import TableBase, Warehouse
 from tests.support.loads_without_spark import Lake
-from tests.support.oauth_catalog import TOKEN_SECONDS, TOKENS, OAuthCatalog, SqlTables, running_oauth_catalog
+from tests.support.oauth_catalog import TOKEN_SECONDS, TOKENS, OAuthCatalog, SqlTables, Upstream, running_oauth_catalog
 
 SECRET, WRONG_SECRET = "s3cret-of-loader", "wr0ng-secret"
 ROW = b'{"a":1}'
+LOCATION_PROVIDER = TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL
 
 
 @pytest.fixture
@@ -154,18 +161,132 @@ def test_catalog_that_takes_no_tables_is_refused_in_one_line(
         assert "\n" not in str(raised.value)
 
 
-def test_server_does_not_choose_the_class_that_reads_files(
-    server: OAuthCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def of_server(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The calls of the classes in a module `of_server`, which the server names."""
+    calls: list[str] = []
+    module: Any = ModuleType("of_server")
+
+    def called(name: str) -> Callable[..., object]:
+        def call(*_arguments: object, **_named: object) -> object:
+            calls.append(name)
+            raise RuntimeError("called by the server")
+
+        return call
+
+    for name in ("Login", "FileIO", "Retries", "Locations"):
+        setattr(module, name, called(name))
+    monkeypatch.setitem(sys.modules, "of_server", module)
+    return calls
+
+
+@pytest.mark.parametrize("kind", ["defaults", "overrides", "vended"])
+@pytest.mark.parametrize("login", [credential, oauth2])
+def test_server_chooses_no_class_that_a_client_or_its_tasks_call(
+    server: OAuthCatalog,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    of_server: list[str],
+    login: Callable[[OAuthCatalog], Any],
+    kind: str,
 ) -> None:
-    server.defaults = server.vended = {PY_IO_IMPL: "servers.own.FileIO"}
-    lake = lake_of(server, tmp_path, monkeypatch, credential(server))
+    classes = {PY_IO_IMPL: "of_server.FileIO", S3_RETRY_STRATEGY_IMPL: "of_server.Retries", "s3.region": "us-east-1"}
+    if kind != "vended":
+        classes["auth"] = {"type": "custom", "impl": "of_server.Login", "custom": {"args": ["touch", "x"]}}
+    setattr(server, kind, classes)
+    lake = lake_of(server, tmp_path, monkeypatch, login(server))
     assert lake.load(bad=None).records == 3
     lake.values += [ROW]
     assert lake.load(bad=None).records == 1
-    assert PY_IO_IMPL not in lake.open().begin("t").location().properties
-    of_user = {PY_IO_IMPL: "pyiceberg.io.pyarrow.PyArrowFileIO"}
+    properties = dict(lake.open().begin("t").location().properties)
+    assert properties["s3.region"] == "us-east-1"
+    assert not {PY_IO_IMPL, S3_RETRY_STRATEGY_IMPL} & set(properties)
+    assert file_system_of(properties, "s3://lake/x")[1] == "lake/x"
+    assert not of_server
+
+
+def test_users_own_classes_are_called(
+    server: OAuthCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_server: list[str]
+) -> None:
+    of_user = {PY_IO_IMPL: "pyiceberg.io.pyarrow.PyArrowFileIO", S3_RETRY_STRATEGY_IMPL: "of_user.Retries"}
+    server.overrides = {PY_IO_IMPL: "of_server.FileIO", S3_RETRY_STRATEGY_IMPL: "of_server.Retries"}
     lake = lake_of(server, tmp_path, monkeypatch, credential(server) | of_user)
+    lake.load(bad=None)
     assert of_user.items() <= lake.open().begin("t").location().properties.items()
+    own_login = {"auth": {"type": "custom", "impl": "of_server.Login"}}
+    with pytest.raises(BarnabasError, match="called by the server"):
+        open_place(TablePlace.of(catalog="prod", catalog_properties={"uri": server.address, **own_login}))
+    assert of_server == ["Login"]
+
+
+@pytest.mark.parametrize("kind", ["defaults", "overrides"])
+@pytest.mark.parametrize("login", [credential, oauth2])
+def test_server_chooses_neither_the_login_nor_files_of_the_client(
+    server: OAuthCatalog, tmp_path: Path, login: Callable[[OAuthCatalog], Any], kind: str
+) -> None:
+    with running_oauth_catalog(OAuthCatalog(SqlTables(tmp_path / "other"))) as other:
+        elsewhere = {**oauth2(other), **credential(other, client="server"), "token": "server", "scope": "server"}
+        files = {"ssl": {"cabundle": "/etc/hostname", "client": {"cert": "/etc/hostname"}}}
+        signed = {"rest.sigv4-enabled": "true", "client.profile-name": "server"}
+        setattr(server, kind, {**elsewhere, **files, **signed, "rest.client.socket-timeout-ms": "0"})
+        given = {"uri": server.address, **login(server)}
+        store = open_place(TablePlace.of(catalog="prod", catalog_properties=given))
+        assert not store.begin("t").exists
+        assert not other.requests
+
+
+def test_server_chooses_addresses_and_headers(server: OAuthCatalog, tmp_path: Path) -> None:
+    with running_oauth_catalog(OAuthCatalog(SqlTables(tmp_path / "other"), tokens=server.tokens)) as other:
+        server.overrides = {"uri": other.address, "header.X-Server": "yes"}
+        place = TablePlace.of(catalog="prod", catalog_properties={"uri": server.address, **credential(server)})
+        store = cast("Warehouse", open_place(place))
+        assert not store.begin("t").exists
+        assert other.requests
+        assert cast("RestCatalog", store.catalog)._session.headers["X-Server"] == "yes"
+
+
+@pytest.mark.parametrize("answer", [(500, {"error": {"message": "m", "type": "t", "code": 500}}), (200, {})])
+def test_upstream_without_settings_is_answered(server: OAuthCatalog, answer: tuple[int, Any]) -> None:
+    server.upstream, server.defaults = lambda *_asked: answer, {"a": "b"}
+    status, content = server.answer("GET", "/v1/config", {"Authorization": f"Bearer {server.token_for('loader')}"}, b"")
+    assert (status, content.get("defaults")) == (answer[0], {"a": "b"} if answer[0] == 200 else None)
+
+
+def test_table_with_a_class_for_locations_is_only_read(
+    server: OAuthCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_server: list[str]
+) -> None:
+    lake = lake_of(server, tmp_path, monkeypatch, credential(server))
+    lake.load(bad=None)
+    upstream = server.upstream
+    server.upstream = with_table_property(upstream, LOCATION_PROVIDER, "of_server.Locations")
+    lake.values += [ROW]
+    changes: list[Callable[[], object]] = [
+        lambda: lake.load(bad=None),
+        lambda: maintain(format_of(lake.place).maintainer(lake.open(), "t", SYSTEM_CLOCK)),
+        lambda: lake.load("new", bad=None),
+    ]
+    for change in changes:
+        with pytest.raises(WarehouseError, match=r"table [\w.]+: .*write\.py-location-provider\.impl.*remove it"):
+            change()
+    assert lake.open().current_table("t").contents().records == 3
+    server.upstream = upstream
+    begun = cast("TableBase", lake.open().begin("t"))
+    server.upstream = with_table_property(upstream, LOCATION_PROVIDER, "of_server.Locations")
+    begun.replace([], [], {LOAD_ID: "x"})  # the server adds the property in its answer to the commit
+    assert not of_server
+
+
+def with_table_property(upstream: Upstream, name: str, value: str) -> Upstream:
+    """Return an upstream that adds a property to each table."""
+
+    def answer(method: str, target: str, body: bytes) -> tuple[int, Any]:
+        status, content = upstream(method, target, body)
+        if isinstance(content, dict) and "metadata" in content:
+            metadata = content["metadata"]
+            content = {**content, "metadata": {**metadata, "properties": {**metadata["properties"], name: value}}}
+        return status, content
+
+    return answer
 
 
 def test_second_of_two_loads_conflicts_and_maintenance_keeps_the_rows(

@@ -1,5 +1,7 @@
 """Catalogs of pyiceberg whose calls end, although a server accepts connections and never answers.
 
+Servers and tables do not choose the client's classes, login and local files (`client_properties.py`).
+
 pyiceberg gives its REST and Hive catalogs no time limits, so this module opens them with subclasses that have limits.
 The driver of PostgreSQL gets a limit for the connection. boto (Glue, DynamoDB) and Arrow (S3) have limits of their own.
 """
@@ -19,6 +21,8 @@ from pyiceberg.catalog import (
     load_catalog,
 )
 from pyiceberg.utils.config import Config, merge_config
+
+from barnabas.spark.client_properties import restricted
 
 POSTGRES_CONNECT_S = 30
 _POSTGRES = ("postgresql:", "postgresql+psycopg:", "postgresql+psycopg2:")
@@ -42,10 +46,10 @@ def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
             from barnabas.spark.bounded_hive_catalog import BoundedHiveCatalog  # noqa: PLC0415
         except ImportError:
             return load_catalog(name, **properties)  # its error names the missing package
-        return BoundedHiveCatalog(name, **whole)
+        return restricted(BoundedHiveCatalog(name, **whole))
     if kind == CatalogType.SQL.value:
-        return load_catalog(name, **{**properties, URI: with_connect_timeout(uri)})
-    return load_catalog(name, **properties)
+        return restricted(load_catalog(name, **{**properties, URI: with_connect_timeout(uri)}))
+    return restricted(load_catalog(name, **properties))
 
 
 def _kind(name: str, properties: dict[str, Any]) -> str:

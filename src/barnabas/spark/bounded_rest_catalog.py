@@ -2,8 +2,8 @@
 
 The properties have the names of Iceberg's Java client, so that a catalog in Spark's settings has the same limits.
 
-The server does not choose the Python class that reads and writes files (`py-io-impl`). Nessie names one that needs the
-package s3fs, and pyiceberg would import whatever a server names.
+The server and its tables do not choose classes to import, the login, or local files of the client
+(`client_properties.py`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Any
 import requests
 from pyiceberg.catalog.rest import AUTH, CUSTOM, RestCatalog
 from pyiceberg.catalog.rest.auth import AuthManager, OAuth2AuthManager, OAuth2TokenProvider
-from pyiceberg.io import PY_IO_IMPL, FileIO
+from pyiceberg.io import FileIO
 from pyiceberg.typedef import EMPTY_DICT, Properties
 from requests.adapters import BaseAdapter
 
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.spark.catalog_time_limits import milliseconds
+from barnabas.spark.client_properties import with_client_properties
 
 CONNECT_MS = "rest.client.connection-timeout-ms"
 READ_MS = "rest.client.socket-timeout-ms"
@@ -31,15 +32,22 @@ Limits = tuple[float, float]
 
 
 class BoundedRestCatalog(RestCatalog):
-    """A REST catalog whose requests have time limits, and whose server names no Python classes."""
+    """A REST catalog whose requests have time limits.
+
+    `with_client_properties` filters all properties of the server and of its tables before pyiceberg uses them, except
+    those of a table that only commits use (`check_location_provider`).
+    """
 
     def __init__(self, name: str, **properties: Any) -> None:
-        super().__init__(name, **with_bounded_login(properties))
-        own = {PY_IO_IMPL: properties[PY_IO_IMPL]} if PY_IO_IMPL in properties else {}
-        self.properties = without_class(self.properties) | own
+        self._own = with_bounded_login(properties)
+        super().__init__(name, **self._own)
+
+    def _fetch_config(self) -> None:
+        super()._fetch_config()  # merges the server's properties; afterwards pyiceberg logs in again with them
+        self.properties = with_client_properties(self.properties, self._own)
 
     def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
-        return super()._load_file_io(without_class(properties), location)
+        return super()._load_file_io(with_client_properties({**self.properties, **properties}, self._own), location)
 
     def _create_session(self) -> requests.Session:
         session = super()._create_session()
@@ -49,11 +57,6 @@ class BoundedRestCatalog(RestCatalog):
     def _create_legacy_oauth2_auth_manager(self, session: requests.Session) -> AuthManager:
         limit(session, limits_of(self.properties))  # this manager asks for a token at once
         return super()._create_legacy_oauth2_auth_manager(session)
-
-
-def without_class(properties: Properties) -> Properties:
-    """Return the properties without the class for files that the server has chosen."""
-    return {name: value for name, value in properties.items() if name != PY_IO_IMPL}
 
 
 def limits_of(properties: Mapping[str, Any]) -> Limits:

@@ -19,6 +19,8 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 
+from barnabas.spark.client_properties import with_client_properties
+
 NAME = "barnabas"
 READS_MAX = 5
 """The number of attempts to read the metadata file of a table that others change."""
@@ -77,7 +79,8 @@ class EmbeddedCatalog:
         if location is None:
             raise NoSuchTableError(f"Table does not exist: {'.'.join(names)}")
         metadata = FromInputFile.table_metadata(load_file_io(self._properties, location).new_input(location))
-        io = load_file_io({**self._properties, **metadata.properties}, location)
+        merged = with_client_properties({**self._properties, **metadata.properties}, self._properties)
+        io = load_file_io(merged, location)
         catalog: Any = self
         return Table(names, metadata, location, io, catalog)
 

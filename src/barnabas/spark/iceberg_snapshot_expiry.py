@@ -34,6 +34,7 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotsUpdate
 from pyiceberg.utils.concurrent import ExecutorFactory
 
+from barnabas.spark.client_properties import check_location_provider
 from barnabas.spark.ledger import LEDGER, LOAD_ID
 
 log = logging.getLogger(__name__)
@@ -164,6 +165,7 @@ def _delete_unnamed(table: Table, gone: Sequence[Snapshot]) -> None:
     unnamed |= {merged for manifest in unnamed for merged in _merged_at_once(manifest)}
     unnamed -= named
     unnamed |= {each.manifest_list for each in gone} - {each.manifest_list for each in table.metadata.snapshots}
+    check_location_provider(table.properties, ".".join(table.name()))
     own = table.location_provider().new_metadata_location("")
     list(run(lambda path: _delete(path, table.io), (path for path in unnamed if path.startswith(own))))
 

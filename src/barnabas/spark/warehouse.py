@@ -41,6 +41,7 @@ from barnabas.formats.upsert_rules import POSITION
 from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
 from barnabas.spark.bounded_catalogs import open_catalog
+from barnabas.spark.client_properties import check_location_provider
 from barnabas.spark.data_files import DataFile
 from barnabas.spark.embedded_catalog import NAME, EmbeddedCatalog
 from barnabas.spark.errors import CommitUnknownError, LoadConflictError, WarehouseError
@@ -213,8 +214,9 @@ def set_what_commits_need(table: Table, name: str, *, is_own: bool) -> None:
     """Set missing table properties: no retries of commits, and limits for the history.
 
     :param is_own: True if Barnabas created the table.
-    :raises WarehouseError: The properties cannot be set.
+    :raises WarehouseError: The properties cannot be set, or the table names a class for locations.
     """
+    check_location_provider(table.properties, name)
     lacking = missing_bounds_properties(table, is_own=is_own)
     if table.properties.get(RETRIES) != "0":
         lacking[RETRIES] = "0"
@@ -541,6 +543,7 @@ class TableBase:
         """Commit a change to this version of the table. `shape` is None if the schema does not change."""
         try:
             transaction = self._table.transaction() if self._table else self._create_transaction(shape or TableShape())
+            check_location_provider(transaction.table_metadata.properties, self.name)
             if self._table is not None and shape is not None:
                 self._reshape(transaction, shape)
             change(transaction)
@@ -559,7 +562,7 @@ class TableBase:
                 raise error from None
         try:
             table = transaction.commit_transaction()
-        except AssertionError:
+        except (AssertionError, WarehouseError):  # the latter is from `check_location_provider`, before the commit
             raise
         except Exception as error:  # noqa: BLE001  # after any error, the table shows the result of the commit
             return self._find_out(properties[LOAD_ID], error)
