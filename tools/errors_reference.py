@@ -330,6 +330,7 @@ EXCEPTIONS = {
         "Run the load again.",
     ),
     "spark.SparkFailedError": ("Spark did not start, or a job failed.", "The message has the last error of Spark."),
+    "spark.UnknownTopicError": ("A topic to load does not exist.", "Check the name with `barnabas topic list`."),
     "spark.WarehouseAccessError": (
         "The catalog or the storage rejects the credentials, or they permit too little.",
         "Correct the secret or the permissions.",

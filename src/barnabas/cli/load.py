@@ -7,7 +7,7 @@ import math
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from barnabas.cli.connection import Connection
+from barnabas.cli.error_messages import unknown_topic
 from barnabas.cli.http_options import HttpPages, http_and_metrics_port_options
 from barnabas.cli.load_report import (
     CommandFailedError,
@@ -30,7 +31,6 @@ from barnabas.cli.options import (
     check_registry_url,
     connect,
     connection_options,
-    require_topics,
 )
 from barnabas.cli.signals import end_on_sigterm
 from barnabas.cli.table_output import Row, show_json, show_table
@@ -365,13 +365,9 @@ def load(
         _load_every(loads, every, maintain_every_s, http, connection, as_json)
         return
     end_on_sigterm()
-    with connect(connection) as admin:
-        known = admin.list_topics()
-        if not any(topic in known for topic in topics):
-            require_topics(admin, topics)
     with _progress() as on_progress:
         try:
-            result, failures = loads.run(on_progress)
+            result, failures = loads.run(on_progress, lambda: _check_source(connection, topics))
         finally:
             loads.close()
     code = (
@@ -385,6 +381,24 @@ def load(
     _show(result, failures, with_table=not as_json)
     if code:
         raise click.exceptions.Exit(code)
+
+
+def _check_source(connection: Connection, topics: Collection[str]) -> None:
+    """Check that a broker responds, and that at least one topic exists.
+
+    :raises NoBrokerError: No broker responds.
+    :raises UnknownTopicError: All topics are missing.
+    :raises ApiError: The user may not describe a missing topic.
+    """
+    from barnabas.client.admin.topics import check_visible
+    from barnabas.spark import UnknownTopicError
+
+    with connect(connection) as admin:
+        known = admin.list_topics(include_internal=True)
+        if not set(topics).isdisjoint(known):
+            return
+        check_visible(admin, topics)
+    raise UnknownTopicError(unknown_topic(next(iter(topics)), known).message)
 
 
 def _maintain_every_s(given_s: float | None, *, is_off: bool, is_repeated: bool) -> float:
@@ -509,13 +523,24 @@ class _Loads:
         self._asked = asked
         self._sessions = LocalSessions("barnabas load", master)
 
-    def run(self, on_progress: ProgressCallback | None = None) -> tuple[LoadResult, Mapping[str, Exception]]:
-        """Load the new records of all topics."""
+    def run(
+        self, on_progress: ProgressCallback | None = None, check_source: Callable[[], None] | None = None
+    ) -> tuple[LoadResult, Mapping[str, Exception]]:
+        """Load the new records of all topics.
+
+        :param check_source: checks the brokers and the topics before the load; None for the default check of `load`.
+        """
         from barnabas.spark import LoadsFailedError
         from barnabas.spark import load as load_topics
 
         try:
-            return load_topics(self._topics, spark=self._sessions, on_progress=on_progress, **self._asked), {}
+            return load_topics(
+                self._topics,
+                spark=self._sessions,
+                on_progress=on_progress,
+                check_source=check_source,
+                **self._asked,
+            ), {}
         except LoadsFailedError as error:
             return error.result, error.failures
 

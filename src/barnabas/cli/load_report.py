@@ -17,7 +17,7 @@ from barnabas.cli.signals import EXIT_INTERRUPTED
 from barnabas.cli.table_output import show_json
 from barnabas.cli.times import show_time_ms
 from barnabas.clock import SYSTEM_CLOCK, Clock
-from barnabas.errors import BarnabasError
+from barnabas.errors import BarnabasError, ConfigurationError
 from barnabas.exit_codes import (
     EXIT_CONFLICT,
     EXIT_FAILED,
@@ -202,10 +202,23 @@ def exit_code_without_failures(tables: Sequence[TableLoad], *, fail_when_empty: 
     return EXIT_NOTHING_NEW if fail_when_empty and nothing_new(tables) else 0
 
 
+def kind_of(error: BaseException) -> str:
+    """Return the name of an error in the document. The classes of click are no part of the contract with schedulers.
+
+    >>> kind_of(click.NoSuchOption("--warehous")), kind_of(NoBrokerError("no broker responds"))
+    ('ConfigurationError', 'NoBrokerError')
+    """
+    if isinstance(error, click.UsageError):
+        return ConfigurationError.__name__
+    if type(error) in (click.ClickException, click.FileError):
+        return CommandFailedError.__name__
+    return KeyboardInterrupt.__name__ if isinstance(error, click.Abort) else type(error).__name__
+
+
 def _error_as_json(error: BaseException) -> dict[str, object]:
     code = exit_code_of_load(error)
     return {
-        "kind": type(error).__name__,
+        "kind": kind_of(error),
         "message": message_of(error),
         "retryable": code in RETRYABLE,
         "exit_code": code,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
@@ -17,9 +17,10 @@ from barnabas.formats.column_types import ColumnType, check_type
 from barnabas.formats.decoding import KEEP_VALUES, KeepValues
 from barnabas.formats.event_time import EventTime
 from barnabas.formats.json_fields import JsonRules
+from barnabas.formats.line_times import LineTimes
 from barnabas.formats.times import checked_zone
 from barnabas.formats.upsert_rules import UpsertRules
-from barnabas.formats.value_format import JSON, RAW
+from barnabas.formats.value_format import JSON, LINES, RAW
 from barnabas.model import TopicPartition
 from barnabas.serialization.registry_settings import RegistrySettings
 from barnabas.serialization.value_decoders import AVRO, PROTOBUF, value_decoder
@@ -28,14 +29,14 @@ from barnabas.spark.errors import LoadsFailedError
 from barnabas.spark.layout_syntax import parse_partition, parse_sort
 from barnabas.spark.load_bounds import check_bounds
 from barnabas.spark.load_types import DELETE_MEMORY, Bound, LoadResult, LoadSettings, ProgressCallback, TableLoad
-from barnabas.spark.range_reading import check_reachable
+from barnabas.spark.range_reading import check_client_settings, check_reachable
 from barnabas.spark.run_ids import check_run_id
 from barnabas.spark.session import LocalSessions, Sessions
 from barnabas.spark.spark_catalogs import place_of
 from barnabas.spark.table_formats import open_place
 from barnabas.spark.table_load import TableLoader
-from barnabas.spark.table_names import tables_of_topics
-from barnabas.spark.table_place import ICEBERG
+from barnabas.spark.table_names import parse_table_name, tables_of_topics
+from barnabas.spark.table_place import ICEBERG, UNNAMED_CATALOG, TablePlace
 from barnabas.spark.table_store import TableStore
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def load(
     client_options: Mapping[str, str] | None = None,
     on_progress: ProgressCallback | None = None,
     tracer_provider: TracerProvider | None = None,
+    check_source: Callable[[], object] | None = None,
 ) -> LoadResult:
     """Load the new records of topics into tables, in one commit per table.
 
@@ -163,6 +165,8 @@ def load(
     :param on_progress: A function that is called with a `LoadProgress`, possibly from another thread.
     :param tracer_provider: Creates an OpenTelemetry span per load, with links to the spans of the producers. None
         creates no spans.
+    :param check_source: A function that is called once, after all checks of arguments and before the first access to a
+        topic or table. It raises an exception to end the load. None checks that a broker answers.
     :return: The records, files and offsets that the load added to each table.
     :raises LoadsFailedError: Some of several tables failed. The exception has the failures and the loaded tables.
     :raises LoadError: The load of the only table failed; the table is unchanged. `barnabas.spark.errors` has the
@@ -203,9 +207,16 @@ def load(
     _check(settings, names)
     session = None if callable(spark) else spark
     place = place_of(table, session, warehouse, catalog, catalog_properties, table_format)
+    groups = {table: names} if table else {name: [topic] for name, topic in tables_of_topics(names).items()}
+    _check_table_names(groups, dead_letter_table, place)
     target = open_place(place)
+    # All arguments are checked before the first connection to a broker: a caller must not retry a wrong argument.
+    if check_source is None:
+        check_reachable(settings.bootstrap, settings.client_options)
+    else:
+        check_source()
     report = on_progress or (lambda progress: None)
-    return _load_groups(names, table, target, settings, report, spark, tracer_provider)
+    return _load_groups(groups, bool(table), target, settings, report, spark, tracer_provider)
 
 
 def _upsert(
@@ -239,21 +250,24 @@ def _registry(url: str | None, options: Mapping[str, str] | None) -> RegistrySet
 
 
 def _load_groups(
-    topics: list[str],
-    table: str | None,
+    groups: Mapping[str, list[str]],
+    is_named: bool,
     target: TableStore,
     settings: LoadSettings,
     report: ProgressCallback,
     given: SparkSession | Sessions | None,
     tracer_provider: TracerProvider | None,
 ) -> LoadResult:
-    """Load the topics of each table in the given session, or in a new session that is stopped afterwards."""
-    groups = {table: topics} if table else {name: [topic] for name, topic in tables_of_topics(topics).items()}
+    """Load the topics of each table in the given session, or in a new session that is stopped afterwards.
+
+    :param groups: The topics of each table.
+    :param is_named: True if the caller named the table.
+    """
     with _sessions(given) as sessions:
 
         def load_table(name: str, group: list[str]) -> TableLoad:
             loader = TableLoader(sessions, target, name, settings, report)
-            run = partial(loader.run, group, is_named_after=None if table else group[0])
+            run = partial(loader.run, group, is_named_after=None if is_named else group[0])
             if tracer_provider is None:
                 return run()
             # A caller with a tracer provider has OpenTelemetry; the import is not optional here.
@@ -302,13 +316,10 @@ def _check(settings: LoadSettings, topics: Sequence[str]) -> None:
     """Check the settings before anything is opened or started.
 
     :raises ConfigurationError: A setting is invalid.
-    :raises TimedOutError: No broker answers at the `bootstrap` addresses.
     """
     if not topics:
         raise ConfigurationError("name at least one topic to load")
-    value_decoder(settings.value_format, settings.rules, settings.registry)
-    for name, column_type in (settings.fields or {}).items():
-        check_type(name, column_type)
+    _check_format(settings)
     if settings.keep_values not in KEEP_VALUES:
         raise ConfigurationError(
             f"keep_values (--keep-values): unknown value {settings.keep_values!r}; use {', '.join(KEEP_VALUES)}"
@@ -319,8 +330,6 @@ def _check(settings: LoadSettings, topics: Sequence[str]) -> None:
         )
     if settings.upsert is not None:
         _check_upsert(settings)
-    if settings.fields is not None and settings.value_format == RAW:
-        raise ConfigurationError("fields (--fields) need decoded values, and the format is raw; use --format json")
     for partition, offset in settings.starting_offsets.items():
         if offset < 0:
             raise ConfigurationError(f"starting_offsets: invalid offset {offset} of {partition}; use 0 or more")
@@ -334,7 +343,35 @@ def _check(settings: LoadSettings, topics: Sequence[str]) -> None:
         raise ConfigurationError(
             f"dead_letter (--dead-letter): {settings.dead_letter!r} is one of the loaded topics; use another topic"
         )
-    check_reachable(settings.bootstrap, settings.client_options)
+    check_client_settings(settings.bootstrap, settings.client_options)
+
+
+def _check_format(settings: LoadSettings) -> None:
+    """Check the format of the values, the given fields and the source of event times.
+
+    :raises ConfigurationError: A setting is invalid, or does not match the format.
+    """
+    value_decoder(settings.value_format, settings.rules, settings.registry)
+    if settings.event_time is not None and settings.value_format.startswith(f"{LINES}:"):
+        LineTimes.of(settings.value_format, str(settings.event_time))
+    for name, column_type in (settings.fields or {}).items():
+        check_type(name, column_type)
+    if settings.fields is not None and settings.value_format == RAW:
+        raise ConfigurationError("fields (--fields) need decoded values, and the format is raw; use --format json")
+
+
+def _check_table_names(names: Iterable[str], dead_letter_table: str | None, place: TablePlace) -> None:
+    """Check the names of tables before their catalog is opened.
+
+    :raises ConfigurationError: A name is invalid at this location, or the table for bad records is a loaded table.
+    """
+    catalog = place.catalog or UNNAMED_CATALOG if place.has_catalog else None
+    loaded = {parse_table_name(name, catalog) for name in names}
+    if dead_letter_table and parse_table_name(dead_letter_table, catalog) in loaded:
+        raise ConfigurationError(
+            f"dead_letter_table (--dead-letter-table): {dead_letter_table} is the loaded table itself; choose another "
+            "table"
+        )
 
 
 def _check_upsert(settings: LoadSettings) -> None:

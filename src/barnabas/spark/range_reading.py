@@ -177,8 +177,16 @@ def open_admin(bootstrap: str, settings: Settings) -> Admin:
 
     :raises ConfigurationError: A setting does not exist, or has an invalid value.
     """
-    make_config(ConsumerConfig, bootstrap, _in_snake_case(settings))  # checks the settings of consumers, too
+    check_client_settings(bootstrap, settings)
     return Admin(settings_of_client(bootstrap, settings))
+
+
+def check_client_settings(bootstrap: str, settings: Settings) -> None:
+    """Check the settings of the clients of a load, without a connection.
+
+    :raises ConfigurationError: A setting does not exist, or has an invalid value.
+    """
+    make_config(ConsumerConfig, bootstrap, _in_snake_case(settings))
 
 
 def _in_snake_case(settings: Settings) -> dict[str, str]:

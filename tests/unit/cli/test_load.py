@@ -19,6 +19,7 @@ import barnabas.cli.load as command
 import barnabas.spark
 from barnabas.cli.error_messages import exit_code_of
 from barnabas.cli.load_rounds import LoadRounds
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.spark.errors import DataLossError, EventTimeFieldError, LoadsFailedError, TooManyBadRecordsError
 from barnabas.spark.load_types import LoadResult, TableLoad
@@ -39,6 +40,9 @@ class Topics:
 
     def list_topics(self, *, include_internal: bool = False) -> list[str]:
         return ["clicks"]
+
+    def describe_topics(self, names: list[str]) -> list[object]:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, subject=f"topic {names[0]!r}")
 
 
 def run(

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 import barnabas.cli.load as command
 import barnabas.spark
 from barnabas.cli.commands import run as run_command
-from barnabas.cli.load_report import PRECEDENCE, exit_code_of_load, exit_code_of_tables
+from barnabas.cli.load_report import PRECEDENCE, exit_code_of_load, exit_code_of_tables, kind_of
 from barnabas.cli.options import NoBrokerError
 from barnabas.errors import (
     ApiError,
@@ -141,7 +141,7 @@ def test_each_failure_is_one_document(monkeypatch: pytest.MonkeyPatch, error: Ba
     done = run(monkeypatch, error, "--json")
     told = document(done)
     assert (told["exit_code"], told["retryable"], told["tables"]) == (code, code in (4, 5), [])
-    assert told["error"]["kind"] == type(error).__name__
+    assert told["error"]["kind"] == kind_of(error)
     assert told["error"]["message"]
     if not isinstance(error, KeyboardInterrupt):  # click's runner makes that 1
         assert done.exit_code == code
@@ -156,25 +156,90 @@ def test_document_of_several_tables_has_the_error_that_decides(monkeypatch: pyte
     assert [table["error"]["retryable"] for table in told["tables"][1:]] == [True, False]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["load", "clicks", "--json", "--warehous", "w"],
-        ["load", "--json"],
-        ["load", "clicks", "--json", "--warehouse", "w", "--profile", "there-is-none"],
-        ["load", "clicks", "--json", "--warehouse", "w", "--within", "5m"],
-        ["load", "clicks", "--json", "--warehouse", "w", "--starting-offsets", "page"],
-    ],
-)
+WRONG_USES = [
+    ["--warehous", "w"],
+    [],
+    ["-w", "w", "--profile", "there-is-none"],
+    ["-w", "w", "--within", "5m"],
+    ["-w", "w", "--starting-offsets", "page"],
+    ["-w", "w", "--starting-offsets", '{"views": {"0": 5}}', "--from", "2026-01-01", "--to", "2026-01-02"],
+    ["-w", "w", "--op", "__op"],
+    ["-w", "w", "--order-by", "ts"],
+    ["-w", "w", "--delete", "foo"],
+    ["-w", "w", "--envelope", "debezium"],
+    ["-w", "w", "--upsert", ""],
+    ["-w", "w", "--upsert", "id"],
+    ["-w", "w", "--upsert", "id", "--format", "json", "--delete", "foo"],
+    ["-w", "w", "--upsert", "id", "--format", "json", "--sort-by", "id"],
+    ["-w", "w", "--upsert", "id", "--format", "json", "--delete-memory", "7"],
+    ["-w", "w", "--partition-by", "foo(x)"],
+    ["-w", "w", "--sort-by", "x sideways"],
+    ["-w", "w", "--max-bad-records", "x"],
+    ["-w", "w", "--run-id", ""],
+    ["-w", "w", "--from", "2026-01-01"],
+    ["-w", "w", "--until", '{"views": {"0": 5}}'],
+    ["-w", "w", "--format", "jsn"],
+    ["-w", "w", "--format", "lines:("],
+    ["-w", "w", "--format", "avro"],
+    ["-w", "w", "--format", "avro", "--registry", "nowhere"],
+    ["-w", "w", "--format", "json", "--fields", '{"page": "text"}'],
+    ["-w", "w", "--fields", '{"page": "string"}'],
+    ["-w", "w", "--nested"],
+    ["-w", "w", "--keep-values", "none"],
+    ["-w", "w", "--timezone", "Europe/Berln"],
+    ["-w", "w", "--format", "json", "--event-time", ":s"],
+    ["-w", "w", "--format", "common"],
+    ["-w", "w", "--format", "lines:common", "--event-time", "at:s"],
+    ["-w", "w", "--dead-letter", "clicks"],
+    ["-w", "w", "--table", "web..clicks"],
+    ["-w", "w", "--dead-letter-table", "a.b.c.d"],
+    ["-w", "w", "--dead-letter-table", "default.clicks"],
+    ["-w", "w", "-X", "linger.m=5"],
+    ["-w", "w", "-X", "max.poll.records=x"],
+    ["--catalog", "nope"],
+    ["--catalog", "nope", "--table", "nope.web.clicks"],
+    ["-w", "s3://lake"],
+    ["-w", "w", "--table-format", "delta", "--catalog", "nope"],
+]
+"""Options that are wrong, whether or not a broker responds."""
+
+
+@pytest.mark.parametrize("options", WRONG_USES, ids=" ".join)
 def test_wrong_use_is_one_document_too(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str]
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    free_address: Callable[[], str],
+    options: list[str],
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert run_command(arguments) == 2
+    monkeypatch.chdir(tmp_path)
+    topics = ["clicks"] if options else []
+    assert run_command(["load", *topics, "--json", "-b", free_address(), *options]) == 2
     output = capsys.readouterr()
     told = json.loads(output.out)
     assert (told["exit_code"], told["retryable"], told["tables"]) == (2, False, [])
+    assert told["error"]["kind"] == "ConfigurationError"
     assert output.err.startswith("barnabas: ")
+
+
+@pytest.mark.parametrize(("error", "_code"), CODES, ids=lambda each: type(each).__name__)
+def test_documents_name_no_class_of_the_command_line_library(error: BaseException, _code: int) -> None:
+    assert not hasattr(click, kind_of(error))
+
+
+def test_missing_topic_is_a_named_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(command, "connect", lambda _connection: Topics())
+    arguments = ["load", "clikcs", "views", "--json", "-w", str(tmp_path / "w")]
+    assert run_command(arguments) == 1
+    output = capsys.readouterr()
+    error = {"kind": "UnknownTopicError", "message": "no topic 'clikcs'; did you mean 'clicks'?"}
+    assert json.loads(output.out)["error"] == {**error, "retryable": False, "exit_code": 1}
+    assert output.err == f"barnabas: {error['message']}\n"
+    assert run_command([*arguments, "--op", "__op"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["kind"] == "ConfigurationError"
 
 
 def test_broker_that_is_not_there_is_worth_a_retry(
