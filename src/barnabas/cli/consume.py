@@ -19,13 +19,12 @@ from barnabas.cli.options import (
     connection_options,
     partitions_of,
     quiet_option,
-    require_topics,
 )
 from barnabas.cli.serdes import RecordDecoder, Serdes, registry_at, serde_options
 from barnabas.cli.signals import end_on_sigterm
 from barnabas.cli.standard_output import ending_with_reader
 from barnabas.cli.times import TIME_HELP
-from barnabas.cli.topic_selection import TOPICS_HELP, TopicSelection
+from barnabas.cli.topic_selection import TOPICS_HELP, TopicSelection, existing_topics, parse_topics
 from barnabas.model import TopicPartition
 from barnabas.records import Record
 
@@ -121,10 +120,7 @@ def consume(
     barnabas consume clicks -s avro -r http://localhost:8081
     barnabas consume clicks -g ctr               # resumes at the group's committed offsets
     """
-    try:
-        selection = TopicSelection.parse([*more_topics, *topics])
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
+    selection = parse_topics([*more_topics, *topics])
     if not selection.names and not selection.has_patterns:
         raise click.UsageError("name a topic: barnabas consume TOPIC")
     if group is not None and (partition is not None or span.start.anchor not in RESET_OF_ANCHOR or span.stop):
@@ -175,10 +171,7 @@ def _partitions(
     :param may_be_empty: return an empty list if no topic matches the regular expressions: topics may appear later.
     :raises click.ClickException: a topic or the partition does not exist, or no topic matches.
     """
-    require_topics(admin, selection.names)
-    wanted = selection.selected(admin.list_topics() if selection.has_patterns else [])
-    if not wanted and not may_be_empty:
-        raise click.ClickException(f"no topic matches {selection}; see: barnabas topic list")
+    wanted = existing_topics(admin, selection, may_be_empty=may_be_empty)
     partitions = [tp for tp in partitions_of(admin, wanted) if partition in (None, tp.partition)]
     if wanted and not partitions and not (may_be_empty and selection.has_patterns):
         raise click.ClickException(f"topic {wanted[0]!r} has no partition {partition}")

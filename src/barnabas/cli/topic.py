@@ -25,15 +25,19 @@ from barnabas.cli.table_output import Row, show_json, show_table
 from barnabas.cli.terminal_text import with_noun
 from barnabas.cli.topic_analyze import analyze
 from barnabas.cli.topic_reassign import reassign
+from barnabas.cli.topic_selection import existing_topics, parse_topics
 from barnabas.cli.topic_trim import trim
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from barnabas import Admin
-    from barnabas.client.admin.topics import TopicDescription
+    from barnabas.client.admin.topics import PartitionDescription, TopicDescription
+
+COLUMNS = ["partition", "leader", "replicas", "isr", "first", "end", "records"]
+"""The columns of `topic describe`."""
 
 
 @click.group()
@@ -113,45 +117,68 @@ def list_(internal: bool, as_json: bool, connection: Connection) -> None:
 
 
 @topic.command()
-@click.argument("name", shell_complete=complete_topics)
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics)
 @json_option
 @connection_options
-def describe(name: str, as_json: bool, connection: Connection) -> None:
-    """Show the partitions of the topic NAME with leaders, replicas and offsets, and the settings of the topic
-    itself."""
+def describe(topics: tuple[str, ...], as_json: bool, connection: Connection) -> None:
+    """Show the partitions of TOPICs with leaders, replicas and offsets, and the settings of the topics themselves.
+
+    A TOPIC that begins with ^ is a regular expression for the beginning of names.
+
+    \b
+    barnabas topic describe clicks
+    barnabas topic describe views '^clicks\\..*'   # views, clicks.eu, clicks.us ...
+    """
+    selection = parse_topics(topics)
+    is_single = len(selection.names) == 1 and not selection.has_patterns
     with connect(connection) as admin:
-        require_topics(admin, [name])
-        (found,) = admin.describe_topics([name])
-        partitions = sorted(found.partitions, key=lambda partition: partition.partition)
-        offsets = _offsets(admin, [found])
-        own = {each.name: each.value for each in admin.describe_config(name).values() if each.source.label == "topic"}
-    rows: list[Row] = []
-    for part in partitions:
-        first, end = offsets.get(TopicPartition(name, part.partition), (None, None))
-        count = None if first is None or end is None else end - first
-        leader = part.leader if part.leader >= 0 else None
-        rows.append([part.partition, leader, _ids(part.replicas), _ids(part.isr), first, end, count])
-    columns = ["partition", "leader", "replicas", "isr", "first", "end", "records"]
+        chosen = existing_topics(admin, selection)
+        known = {found.name: found for found in admin.describe_topics(chosen)}
+        descriptions = [known[name] for name in chosen]
+        offsets = _offsets(admin, descriptions)
+        settings = {name: _own_settings(admin, name) for name in chosen}
     if as_json:
-        show_json(
-            {
-                "topic": name,
-                "id": found.id,
-                "config": own,
-                "partitions": [
-                    {
-                        **dict(zip(columns, row, strict=True)),
-                        "replicas": list(part.replicas),
-                        "isr": list(part.isr),
-                    }
-                    for part, row in zip(partitions, rows, strict=True)
-                ],
-            }
-        )
-    else:
-        show_table(columns, rows)
-        if own:
+        described = [_as_json(found, offsets, settings[found.name]) for found in descriptions]
+        show_json(described[0] if is_single else described)
+        return
+    for number, found in enumerate(descriptions):
+        if number:
+            click.echo()
+        if not is_single:
+            click.echo(f"topic {found.name}")
+        show_table(COLUMNS, [_row(found.name, part, offsets) for part in _in_order(found)])
+        if own := settings[found.name]:
             click.echo(f"\n{' '.join(f'{setting}={value}' for setting, value in own.items())}")
+
+
+def _own_settings(admin: Admin, name: str) -> dict[str, str | None]:
+    """Return the settings of the topic itself, without those of the brokers."""
+    return {each.name: each.value for each in admin.describe_config(name).values() if each.source.label == "topic"}
+
+
+def _in_order(found: TopicDescription) -> list[PartitionDescription]:
+    return sorted(found.partitions, key=lambda partition: partition.partition)
+
+
+def _row(topic_name: str, part: PartitionDescription, offsets: Mapping[TopicPartition, tuple[int, int]]) -> Row:
+    first, end = offsets.get(TopicPartition(topic_name, part.partition), (None, None))
+    count = None if first is None or end is None else end - first
+    leader = part.leader if part.leader >= 0 else None
+    return [part.partition, leader, _ids(part.replicas), _ids(part.isr), first, end, count]
+
+
+def _as_json(
+    found: TopicDescription, offsets: Mapping[TopicPartition, tuple[int, int]], own: Mapping[str, str | None]
+) -> dict[str, object]:
+    partitions = [
+        {
+            **dict(zip(COLUMNS, _row(found.name, part, offsets), strict=True)),
+            "replicas": list(part.replicas),
+            "isr": list(part.isr),
+        }
+        for part in _in_order(found)
+    ]
+    return {"topic": found.name, "id": found.id, "config": own, "partitions": partitions}
 
 
 @topic.command()

@@ -5,6 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from barnabas.cli.options import require_topics
+
+if TYPE_CHECKING:
+    from barnabas import Admin
 
 TOPICS_HELP = "a TOPIC that begins with ^ is a regular expression"
 
@@ -61,3 +69,28 @@ class TopicSelection:
 
     def __str__(self) -> str:
         return ", ".join([*self.names, *(each.pattern for each in self.patterns)])
+
+
+def parse_topics(texts: Iterable[str]) -> TopicSelection:
+    """Return the selection of a command line.
+
+    :raises click.UsageError: a text that begins with ^ is not a regular expression.
+    """
+    try:
+        return TopicSelection.parse(texts)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def existing_topics(admin: Admin, selection: TopicSelection, *, may_be_empty: bool = False) -> list[str]:
+    """Return the selected topics of a cluster, after a check that each named topic exists.
+
+    :param may_be_empty: return an empty list if no topic matches the regular expressions.
+    :raises click.ClickException: a named topic does not exist, or no topic matches.
+    :raises ApiError: the user may not describe a named topic.
+    """
+    require_topics(admin, selection.names)
+    chosen = selection.selected(admin.list_topics() if selection.has_patterns else [])
+    if not chosen and not may_be_empty:
+        raise click.ClickException(f"no topic matches {selection}; see: barnabas topic list")
+    return chosen

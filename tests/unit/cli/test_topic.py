@@ -109,6 +109,44 @@ def test_deletion_at_a_terminal_asks(cluster, run, monkeypatch, answer, code, le
     assert "delete clicks with all records? [y/N]" in outcome.err
 
 
+def test_several_topics_are_described_one_after_the_other(cluster, run) -> None:
+    for name in ("clicks.eu", "clicks.us", "views"):
+        cluster.create(name)
+    run("topic", "alter", "clicks.eu", "-c", "retention.ms=9")
+    header, row = run("topic", "describe", "views").out.splitlines()
+    eu, us, views = ([f"topic {name}", header, row] for name in ("clicks.eu", "clicks.us", "views"))
+    outcome = run("topic", "describe", "views", "clicks.eu", "views")
+    assert outcome.out.splitlines() == [*views, "", *eu, "", "retention.ms=9"]
+    outcome = run("topic", "describe", "views", r"^clicks\.")
+    assert outcome.out.splitlines() == [*views, "", *eu, "", "retention.ms=9", "", *us]
+    assert run("topic", "describe", "^view").out.splitlines() == views
+
+
+def test_several_topics_are_a_list_in_json_and_one_name_is_an_object(cluster, run) -> None:
+    cluster.create("clicks")
+    cluster.create("views")
+    single = json.loads(run("topic", "describe", "clicks", "--json").out)
+    assert single["topic"] == "clicks"
+    assert json.loads(run("topic", "describe", "^clicks$", "--json").out) == [single]
+    several = json.loads(run("topic", "describe", "clicks", "views", "--json").out)
+    assert [each["topic"] for each in several] == ["clicks", "views"]
+
+
+@pytest.mark.parametrize(
+    ("topics", "code", "reason"),
+    [
+        (["clicks", "clikcs"], 1, "no topic 'clikcs'; did you mean 'clicks'?"),
+        (["^views"], 1, "no topic matches ^views; see: barnabas topic list"),
+        (["^(clicks"], 2, "'^(clicks' is not a regular expression: "),
+    ],
+)
+def test_missing_topic_of_several_is_named(cluster, run, topics, code, reason) -> None:
+    cluster.create("clicks")
+    outcome = run("topic", "describe", *topics)
+    assert (outcome.code, outcome.out) == (code, "")
+    assert outcome.err.startswith(f"barnabas: {reason}")
+
+
 def test_unknown_topic_names_the_near_one(cluster, run) -> None:
     cluster.create("clicks")
     outcome = run("topic", "describe", "clikcs")
