@@ -75,6 +75,14 @@ def test_broker_keeps_records_over_a_clean_stop(tmp_path: Path) -> None:
     assert "truncated" not in log
 
 
+def test_dump_reads_the_files_of_a_log(tmp_path: Path) -> None:
+    with broker(tmp_path) as (_, address):
+        run("-b", address, "produce", "clicks", given="one\ntwo\n")
+    (segment,) = (tmp_path / "data").rglob("clicks-0/*.log")
+    assert "two" in run("log", "dump", segment, "--records")
+    run("log", "dump", segment.parent)
+
+
 def test_broker_recovers_from_a_kill(tmp_path: Path) -> None:
     with broker(tmp_path) as (process, address):
         run("-b", address, "produce", "clicks", given="one\ntwo\n")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import barnabas
+from tests.programs.other_platform import sitecustomize as other_platform
 
 ROOT = Path(__file__).resolve().parents[2]
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
@@ -50,6 +51,11 @@ KINDS = BINARY | {
 }
 """The suffixes of the files that the project consists of."""
 VAGUE_NAMES = {"util", "utils", "helper", "helpers", "misc", "common"}
+
+UNIX_NAMES = frozenset(other_platform._OS)
+UNIX_MODULES = {"fcntl", "resource"}
+ON_UNIX_ALONE = {ROOT / "src" / "barnabas" / "testing" / "guard.py"}
+"""Modules for which Windows has no alternative."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -162,6 +168,29 @@ def test_only_the_clock_asks_what_time_it_is() -> None:
         and (node.value.id, node.attr) in WALL_TIME
     ]
     assert not calls, f"take a Clock as an argument instead: {calls}"
+
+
+def test_calls_that_only_unix_has_are_in_the_module_with_their_alternatives() -> None:
+    """`portable.py` alone uses what it replaces. Other names that Windows lacks are used after a look whether they are
+    there."""
+    portable = ROOT / "src" / "barnabas" / "portable.py"
+    replaced = {name for name in UNIX_NAMES if name in portable.read_text(encoding="utf-8")}
+    assert {"pread", "writev", "nice", "O_CLOEXEC"} <= replaced
+    wrong = []
+    for path in python_files("src"):
+        if path == portable or path in ON_UNIX_ALONE:
+            continue
+        nodes = list(ast.walk(tree_of(path)))
+        probed = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+        for node in nodes:
+            names = {alias.name for alias in node.names} if isinstance(node, ast.Import | ast.ImportFrom) else set()
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                names = names & UNIX_NAMES if node.module == "os" else {node.module}
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
+                names = {node.attr}
+            used = names & UNIX_NAMES - (probed - replaced)
+            wrong += [f"{place(path, node)} {name}" for name in sorted(used | names & UNIX_MODULES)]
+    assert not wrong, f"use barnabas.portable, or look with hasattr: {wrong}"
 
 
 def test_tests_wait_for_conditions_and_not_for_time() -> None:

@@ -16,6 +16,7 @@ from typing import BinaryIO, NamedTuple
 
 from barnabas.errors import CorruptBatchError
 from barnabas.model import TopicPartition
+from barnabas.portable import pread
 from barnabas.records import BATCH_HEADER_SIZE, BatchHeader, Record, check_batch, read_header, read_records
 from barnabas.records.header import check_structure
 from barnabas.storage.segment_index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
@@ -96,7 +97,7 @@ def _size(file: BinaryIO) -> int:
 
 def _header(file: BinaryIO, position: int, size: int) -> BatchHeader:
     """Return the header at a position, after checking its structure and that the file has the complete batch."""
-    header = read_header(os.pread(file.fileno(), BATCH_HEADER_SIZE, position))
+    header = read_header(pread(file.fileno(), BATCH_HEADER_SIZE, position))
     check_structure(header, position)
     if position + header.size > size:
         raise CorruptBatchError(f"the batch has {header.size} bytes, but the file has only {size - position} more")
@@ -106,7 +107,7 @@ def _header(file: BinaryIO, position: int, size: int) -> BatchHeader:
 def _checked(
     file: BinaryIO, position: int, header: BatchHeader, place: TopicPartition, *, with_records: bool
 ) -> list[Record]:
-    data = os.pread(file.fileno(), header.size, position)
+    data = pread(file.fileno(), header.size, position)
     check_batch(data, 0, header)
     return read_records(data, *place, check_crc=False) if with_records else []
 
