@@ -20,7 +20,8 @@ PROFILE := soak
 MINUTES := 20
 SEEDS := 1000
 RUNS := 20
-SUITE := kafka-go kafkajs platformatic rskafka goka faststream opentelemetry quix-streams metrics exporters security authorization console versions changes
+# Without `week`, which simulates a week of loads for hours.
+SUITE := kafka-go kafkajs platformatic rskafka goka faststream opentelemetry quix-streams metrics exporters security authorization console versions changes schedulers catalogs
 
 # With LOG=path given to make, the path reaches the demo through the environment: no quoting can break it. So do BROKERS=3,
 # FAULT=lose, double or late, and CONSOLE=1.
@@ -84,7 +85,7 @@ faults: setup-dev ## kill, stop and cut off real brokers, mirrors and ZooKeeper,
 	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && \
 		exec $(PYTHON) -m tests.faults --runs=$(RUNS) $(if $(SCENARIO),--scenario=$(SCENARIO)) $(if $(SEED),--seed=$(SEED))
 
-suites: setup-dev ## run the test suites of other projects' clients, and compare metrics with Prometheus and exporters; SUITE=kafkajs: one of them; CHECKOUT=dir: in a clone of yours
+suites: setup-dev ## run the test suites of other projects' clients, and compare metrics with Prometheus and exporters; SUITE=kafkajs: one of them; SUITE=week takes hours, and runs only on request; CHECKOUT=dir: in a clone of yours
 	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && failed= && for suite in $(SUITE); do \
 		$(PYTHON) tools/suites.py $$suite $(if $(CHECKOUT),--checkout "$(CHECKOUT)") || failed="$$failed $$suite"; \
 	done; [ -z "$$failed" ] || { echo "suites with failures (docs/reference/compatibility.md names the known ones):$$failed"; exit 1; }
