@@ -27,7 +27,9 @@ def test_page_asks_an_index_for_nothing_but_extras_of_what_is_installed(page: Pa
     assert "git clone <" not in text, "a placeholder is no address"
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/tutorial.md", "deploy/systemd/README.md"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "docs/tutorial.md", "docs/how-to/test-applications.md", "deploy/systemd/README.md"]
+)
 def test_page_that_begins_with_an_installation_begins_in_a_clone(name: str) -> None:
     commands = [line for line in (ROOT / name).read_text(encoding="utf-8").splitlines() if "pip install " in line]
     first = re.sub(r"^.*?pip install", "pip install", commands[0])
