@@ -175,6 +175,12 @@ def test_error_of_a_start_shows_the_log() -> None:
         BrokerProcess(port=taken.getsockname()[1]).start()
 
 
+def test_broker_that_is_late_names_the_limit() -> None:
+    limit = r"the broker was not ready within 0\.001 s \(start_timeout_s\); a busy machine may be the cause\. Its log"
+    with pytest.raises(BrokerProcessError, match=limit):
+        BrokerProcess(start_timeout_s=0.001).start()
+
+
 def test_port_that_another_process_has_taken_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ports = iter([[taken.getsockname()[1]]])

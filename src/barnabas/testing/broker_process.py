@@ -181,7 +181,7 @@ class BrokerProcess:
         """
         deadline_s = SYSTEM_CLOCK.monotonic() + self._start_timeout_s
         for attempt in itertools.count(1):
-            line = self._next_line(deadline_s - SYSTEM_CLOCK.monotonic(), "become ready")
+            line = self._next_line(deadline_s, f"was not ready within {self._start_timeout_s:g} s (start_timeout_s)")
             if line is not None and line.startswith(READY):
                 host, _, port = line.removeprefix(READY).rpartition(":")
                 self._host, self._port = host.strip("[]"), int(port)
@@ -507,17 +507,18 @@ class BrokerProcess:
         self._is_paused = False
         return code
 
-    def _next_line(self, timeout_s: float, task: str) -> str | None:
+    def _next_line(self, deadline_s: float, failure: str) -> str | None:
         """Return the next line of output; None at its end.
 
+        :param deadline_s: the time of the monotonic clock until which a line must arrive.
+        :param failure: the end of a sentence about the broker, for the error.
         :raises BrokerProcessError: no line in time.
         """
         try:
-            return self._lines.get(timeout=max(timeout_s, 0.0))
+            return self._lines.get(timeout=max(deadline_s - SYSTEM_CLOCK.monotonic(), 0.0))
         except Empty:
-            raise self._error(
-                f"the broker did not {task} in time{'; it is paused' if self._is_paused else ''}"
-            ) from None
+            cause = "it is paused" if self._is_paused else "a busy machine may be the cause"
+            raise self._error(f"the broker {failure}; {cause}") from None
 
     def _write(self, line: str) -> None:
         assert self._process is not None
@@ -535,7 +536,7 @@ class BrokerProcess:
         deadline_s = SYSTEM_CLOCK.monotonic() + ORDER_TIMEOUT_S
         answer: dict[str, Any] = {}
         while answer.get("number") != number:  # a late answer to an earlier order may come first
-            line = self._next_line(deadline_s - SYSTEM_CLOCK.monotonic(), f"carry out {kind!r}")
+            line = self._next_line(deadline_s, f"did not carry out {kind!r} within {ORDER_TIMEOUT_S:g} s")
             if line is None:
                 raise self._error("the broker ended unexpectedly")
             answer = json.loads(line)
