@@ -12,10 +12,13 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.io import PY_IO_IMPL, S3_RETRY_STRATEGY_IMPL
@@ -23,6 +26,8 @@ from pyiceberg.table import TableProperties
 
 from barnabas.clock import SYSTEM_CLOCK, ManualClock
 from barnabas.errors import BarnabasError
+from barnabas.spark.change_files import MergeColumns
+from barnabas.spark.deleted_keys import BatchDeletedKeys
 from barnabas.spark.errors import (
     CommitUnknownError,
     LoadConflictError,
@@ -31,6 +36,7 @@ from barnabas.spark.errors import (
     WarehouseError,
     WarehouseUnavailableError,
 )
+from barnabas.spark.iceberg_batch_table import IcebergBatchTable
 from barnabas.spark.ledger import LOAD_ID
 from barnabas.spark.object_files import file_system_of
 from barnabas.spark.table_formats import format_of, open_place
@@ -143,6 +149,26 @@ def test_client_without_permission_for_namespaces_creates_tables_in_existing_one
     assert lake.load("other", bad=None).records == 3
     with pytest.raises(WarehouseError, match=r"nowhere\.t: .*(does not exist|Namespace)"):
         lake.load("nowhere.t", bad=None)
+
+
+def test_stream_needs_no_permission_for_namespaces_in_existing_ones(server: OAuthCatalog) -> None:
+    columns = pa.schema([("id", pa.int64()), ("lsn", pa.int64())])
+    place = TablePlace.of(catalog="prod", catalog_properties={"uri": server.address, **credential(server)})
+    warehouse = Warehouse.open(place)
+    warehouse.catalog.create_namespace("default")
+    server.makes_namespaces = False
+    open_table = partial(IcebergBatchTable, warehouse)
+    open_table("orders", columns).append([], "a" * 32, "query", 0)
+    base = open_table("orders", columns)
+    merged = MergeColumns(base.whole_schema(), ("id",), "lsn", ())
+    before = len(server.requests)
+    deleted = BatchDeletedKeys(warehouse, open_table, base, "orders", merged, timedelta(days=7))
+    assert deleted.remembered is None
+    assert not [request for request in server.requests[before:] if request.startswith("POST")]
+    deleted.remember(pa.table({"id": [1], "lsn": [5]}), "b" * 32, "query", 1)
+    assert open_table("orders__deleted", columns).exists
+    with pytest.raises(WarehouseError, match=r"table nowhere\.orders: the catalog cannot create the table"):
+        open_table("nowhere.orders", columns).whole_schema()
 
 
 def test_catalog_that_takes_no_tables_is_refused_in_one_line(

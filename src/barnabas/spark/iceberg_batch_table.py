@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import ResolveError, ValidationError
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Transaction
@@ -157,9 +158,10 @@ class IcebergBatchTable(TableBase):
     def _create_transaction(self, shape: TableShape | None = None) -> Transaction:
         self._create_namespaces()
         with self._no_such_column():
-            return self._catalog.create_table_transaction(
-                self._name, self.columns, self._new_location, properties={RETRIES: "0", **BOUNDS}
-            )
+            schema = Catalog._convert_schema_if_needed(self.columns)
+        return self._catalog.create_table_transaction(
+            self._name, schema, self._new_location, properties={RETRIES: "0", **BOUNDS}
+        )
 
 
 def _kept(properties: Mapping[str, str]) -> dict[str, dict[str, Any]]:
