@@ -52,7 +52,7 @@ KINDS = BINARY | {
 """The suffixes of the files that the project consists of."""
 VAGUE_NAMES = {"util", "utils", "helper", "helpers", "misc", "common"}
 
-UNIX_NAMES = frozenset(other_platform._OS)
+UNIX_NAMES = frozenset(other_platform._OS) | {"fsync"}  # macOS keeps what fsync writes in the cache of the disk
 UNIX_MODULES = {"fcntl", "resource"}
 ON_UNIX_ALONE = {ROOT / "src" / "barnabas" / "testing" / "guard.py"}
 """Modules for which Windows has no alternative."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.errors import ConfigurationError
-from barnabas.portable import NO_SYMLINKS
+from barnabas.portable import NO_SYMLINKS, flush_file
 
 SUFFIX = ".toml"
 PROFILE_BYTES_MAX = 64 * 1024
@@ -159,6 +159,6 @@ def write_private_file(path: Path, text: str, *, replace: bool = False) -> None:
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
-        os.fsync(file.fileno())
+        flush_file(file.fileno())
     if replace:
         new.replace(path)

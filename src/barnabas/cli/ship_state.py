@@ -22,7 +22,7 @@ from barnabas.cli.file_marks import FileMark
 from barnabas.cli.file_tail import Piece
 from barnabas.errors import BarnabasError
 from barnabas.model import in_file_name
-from barnabas.portable import try_lock
+from barnabas.portable import flush_file, try_lock
 
 
 class ShipStateError(BarnabasError):
@@ -135,7 +135,7 @@ class ShipState:
         with beside.open("w", encoding="utf-8") as file:
             json.dump(content, file, indent=1)
             file.flush()
-            os.fsync(file.fileno())
+            flush_file(file.fileno())
         beside.replace(self._file)
         self._is_saved = True
 
