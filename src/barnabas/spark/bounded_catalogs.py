@@ -9,6 +9,7 @@ The driver of PostgreSQL gets a limit for the connection. boto (Glue, DynamoDB) 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from pyiceberg.catalog import (
@@ -25,6 +26,13 @@ from pyiceberg.utils.config import Config, merge_config
 from barnabas.spark.client_properties import restricted
 
 POSTGRES_CONNECT_S = 30
+_OF_PYICEBERG = {
+    CatalogType.SQL.value: "pyiceberg.catalog.sql.SqlCatalog",
+    CatalogType.IN_MEMORY.value: "pyiceberg.catalog.memory.InMemoryCatalog",
+    CatalogType.GLUE.value: "pyiceberg.catalog.glue.GlueCatalog",
+    CatalogType.DYNAMODB.value: "pyiceberg.catalog.dynamodb.DynamoDbCatalog",
+    CatalogType.BIGQUERY.value: "pyiceberg.catalog.bigquery_metastore.BigQueryMetastoreCatalog",
+}
 _POSTGRES = ("postgresql:", "postgresql+psycopg:", "postgresql+psycopg2:")
 
 
@@ -35,29 +43,33 @@ def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
     """
     whole: dict[str, Any] = dict(merge_config(Config().get_catalog_config(name) or {}, dict(properties)))
     uri = str(whole.get(URI, ""))
-    kind = None if PY_CATALOG_IMPL in properties or not uri else _kind(name, whole)
+    kind = None if PY_CATALOG_IMPL in properties else _kind(name, whole)
     # pyiceberg imports the libraries of a catalog only if they are needed, so the subclasses are imported here.
-    if kind == CatalogType.REST.value:
+    if kind == CatalogType.REST.value and uri:
         from barnabas.spark.bounded_rest_catalog import BoundedRestCatalog  # noqa: PLC0415
 
         return BoundedRestCatalog(name, **whole)
-    if kind == CatalogType.HIVE.value:
-        try:
+    if kind == CatalogType.SQL.value and uri:
+        whole[URI] = with_connect_timeout(uri)
+    try:
+        if kind == CatalogType.HIVE.value and uri:
             from barnabas.spark.bounded_hive_catalog import BoundedHiveCatalog  # noqa: PLC0415
-        except ImportError:
-            return load_catalog(name, **properties)  # its error names the missing package
-        return restricted(BoundedHiveCatalog(name, **whole))
-    if kind == CatalogType.SQL.value:
-        return restricted(load_catalog(name, **{**properties, URI: with_connect_timeout(uri)}))
-    return restricted(load_catalog(name, **properties))
+
+            return BoundedHiveCatalog(name, **whole)
+        if kind in _OF_PYICEBERG and (uri or kind != CatalogType.SQL.value):
+            module, _, class_name = _OF_PYICEBERG[kind].rpartition(".")
+            return restricted(getattr(import_module(module), class_name))(name, **whole)
+    except ImportError:
+        return load_catalog(name, **properties)  # its error names the missing package
+    return load_catalog(name, **properties)
 
 
-def _kind(name: str, properties: dict[str, Any]) -> str:
+def _kind(name: str, properties: dict[str, Any]) -> str | None:
     given = properties.get(TYPE)
-    if given:
-        return str(given).lower()
+    if given or not properties.get(URI):
+        return str(given).lower() if given else None
     inferred = infer_catalog_type(name, properties)
-    return "" if inferred is None else inferred.value
+    return None if inferred is None else inferred.value
 
 
 def with_connect_timeout(uri: str) -> str:

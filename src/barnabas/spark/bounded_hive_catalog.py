@@ -9,6 +9,7 @@ from pyiceberg.catalog.hive import HiveCatalog, _HiveClient
 from thrift.transport import TSocket, TTransport
 
 from barnabas.spark.catalog_time_limits import milliseconds
+from barnabas.spark.client_properties import RestrictedCatalog
 
 SOCKET_MS = "hive.client.socket-timeout-ms"
 SOCKET_MS_DEFAULT = 30_000
@@ -35,8 +36,8 @@ class _BoundedHiveClient(_HiveClient):
         return TTransport.TBufferedTransport(socket)
 
 
-class BoundedHiveCatalog(HiveCatalog):
-    """A Hive catalog whose connections have a time limit."""
+class BoundedHiveCatalog(RestrictedCatalog, HiveCatalog):
+    """A Hive catalog whose connections have a time limit, and whose tables name no classes."""
 
     @staticmethod
     def _create_hive_client(properties: dict[str, str]) -> _HiveClient:

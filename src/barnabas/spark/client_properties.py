@@ -22,11 +22,11 @@ A request to S3 contains a signature for its host, but no secret key.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from types import new_class
 from typing import Any, NamedTuple
 
-from pyiceberg.catalog import BOTOCORE_SESSION, Catalog, MetastoreCatalog
+from pyiceberg.catalog import BOTOCORE_SESSION, MetastoreCatalog
 from pyiceberg.io import (
     ADLS_ACCOUNT_HOST,
     ADLS_ACCOUNT_KEY,
@@ -127,7 +127,7 @@ def check_location_provider(properties: Mapping[str, str], name: str) -> None:
         )
 
 
-class _RestrictedCatalog(MetastoreCatalog):
+class RestrictedCatalog(MetastoreCatalog):
     """The part of a catalog that keeps tables from choosing what only the client chooses."""
 
     def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
@@ -141,18 +141,8 @@ class _RestrictedCatalog(MetastoreCatalog):
         return super()._update_and_stage_table(current_table, *others, **named)
 
 
-def restricted(catalog: Catalog) -> Catalog:
-    """Return a catalog whose tables do not choose what only the client chooses.
-
-    `load_catalog` knows the class of a catalog, and returns an object. So this function makes the class of the object a
-    subclass. A catalog class of the user that commits in its own way stays as it is.
-    """
-    if isinstance(catalog, MetastoreCatalog):
-        catalog.__class__ = _restricted_class(type(catalog))
-    return catalog
-
-
-@lru_cache
-def _restricted_class(kind: type[MetastoreCatalog]) -> type[MetastoreCatalog]:
-    made: type[MetastoreCatalog] = new_class(kind.__name__, (_RestrictedCatalog, kind))
+@cache
+def restricted(kind: type[MetastoreCatalog]) -> type[MetastoreCatalog]:
+    """Return a subclass of a catalog class, whose tables do not choose what only the client chooses."""
+    made: type[MetastoreCatalog] = new_class(kind.__name__, (RestrictedCatalog, kind))
     return made
