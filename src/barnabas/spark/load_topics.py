@@ -209,12 +209,14 @@ def load(
     place = place_of(table, session, warehouse, catalog, catalog_properties, table_format)
     groups = {table: names} if table else {name: [topic] for name, topic in tables_of_topics(names).items()}
     _check_table_names(groups, dead_letter_table, place)
-    target = open_place(place)
-    # All arguments are checked before the first connection to a broker: a caller must not retry a wrong argument.
+    # All arguments are checked before the first connection to a broker: a caller must not retry a wrong argument. Only
+    # opening a catalog checks its name; opening a directory creates it, which a load without brokers must not do.
+    target = open_place(place) if place.has_catalog else None
     if check_source is None:
         check_reachable(settings.bootstrap, settings.client_options)
     else:
         check_source()
+    target = target or open_place(place)
     report = on_progress or (lambda progress: None)
     return _load_groups(groups, bool(table), target, settings, report, spark, tracer_provider)
 
