@@ -66,9 +66,9 @@ def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
 
 def _kind(name: str, properties: dict[str, Any]) -> str | None:
     given = properties.get(TYPE)
-    if given or not properties.get(URI):
-        return str(given).lower() if given else None
-    inferred = infer_catalog_type(name, properties)
+    if given:
+        return str(given).lower()
+    inferred = infer_catalog_type(name, properties) if properties.get(URI) else None
     return None if inferred is None else inferred.value
 
 
