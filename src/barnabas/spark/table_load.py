@@ -243,7 +243,7 @@ class TableLoader:
                 base.name, None, 0, (), missing=plan.missing, leftovers_removed=removed, complete_until_ms=until_ms
             )
         shape = self._shape(base, shares)
-        dead = self._dead_letter_table(base)
+        dead = self._dead_letter_table()
         deleted = self._deleted_keys(base, shape)
         folder = claim_folder(location, self._load_id, self._table_name)
         try:
@@ -555,16 +555,9 @@ class TableLoader:
             return self._infer(shares, shape, guesses=False)
         return Renaming.of({}, fields, renames, NO_ALIASES, FIELDS_MAX), is_guess
 
-    def _dead_letter_table(self, base: StoredTable) -> DeadLetterTable | None:
+    def _dead_letter_table(self) -> DeadLetterTable | None:
         name = self._settings.dead_letter_table
-        if name is None:
-            return None
-        dead = DeadLetterTable(self._store, name, self._load_id)
-        if dead.name == base.name:
-            raise ConfigurationError(
-                f"dead_letter_table (--dead-letter-table): {dead.name} is the loaded table itself; choose another table"
-            )
-        return dead
+        return None if name is None else DeadLetterTable(self._store, name, self._load_id)
 
     def _write(
         self,

@@ -12,6 +12,7 @@ import pytest
 
 from barnabas.cli.load import _Loads
 from barnabas.errors import ConfigurationError
+from barnabas.spark import load
 from barnabas.spark.dead_letter_table import DeadLetterTable
 from barnabas.spark.errors import HistoryExpiredError, LoadConflictError, WarehouseError
 from barnabas.spark.ledger import Ledger
@@ -280,7 +281,7 @@ def test_a_table_of_something_else_is_refused(lake: Lake) -> None:
     lake.values = [b'{"a": 1}', b"?"]
     lake.load()
     with pytest.raises(ConfigurationError, match=r"default\.fresh is the loaded table itself"):
-        lake.load("fresh", bad="default.fresh")
+        load("t", bootstrap="127.0.0.1:1", warehouse=lake.folder, table="fresh", dead_letter_table="default.fresh")
     with pytest.raises(ConfigurationError, match=r"default\.t is not a dead-letter table"):
         lake.load("other", bad="t")
     with pytest.raises(ConfigurationError, match="was loaded with format dead-letters"):
