@@ -183,7 +183,8 @@ class TableShape:
     def has_room_for(self, found: Fields, renames: Aliases) -> bool:
         """Return whether records with these fields can be written without a change of the shape.
 
-        A shape that was inferred from a sample must be exactly the shape that all records together would have.
+        A shape that was inferred from a sample must be exactly the shape that all records together would have, except
+        for the order of the fields.
 
         :param found: The fields of the records that need other columns than the shape has.
         :param renames: As for `grown_by`.

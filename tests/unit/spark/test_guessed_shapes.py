@@ -263,18 +263,30 @@ themselves would have made it text, or a digit longer, so that it depends on the
 VALUES = st.dictionaries(st.sampled_from("abc"), ITEMS, max_size=3).map(lambda value: json.dumps(value).encode())
 
 
+def ordered(rows: pa.Table) -> pa.Table:
+    """Order the fields of structs by name: fields come in the order in which the sample has them."""
+    return rows.cast(pa.schema([(field.name, ordered_type(field.type)) for field in rows.schema]))
+
+
+def ordered_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        inner = sorted(kind, key=lambda field: field.name)
+        return pa.struct([field.with_type(ordered_type(field.type)) for field in inner])
+    return pa.list_(kind.value_field.with_type(ordered_type(kind.value_type))) if pa.types.is_list(kind) else kind
+
+
 @settings(max_examples=examples(40))
 @given(st.lists(VALUES | st.just(b'{"a": 1, "b": "x"}'), min_size=6, max_size=12), st.sampled_from([PLAIN, NESTED]))
 @example([b"{}", b"{}", b'{"a": 0.0}', b'{"a": 1}', b"{}", b"{}"], PLAIN)
 @example([b'{"a": 1}', b'{"a": 1}', b'{"a": 5.0}', b'{"a": 1}', b'{"a": 1}'], JsonRules(decimals=True))
 @example([b'{"a": [1]}', b'{"a": [1]}', b'{"a": [5.0]}', b'{"a": [1]}', b'{"a": [1]}'], NESTED)
+@example([b"{}", b"{}", b"{}", b'{"c": {"y": null}}', b"{}", b'{"c": {"x": false, "y": false}}'], NESTED)
 def test_the_table_is_the_one_that_all_records_would_have_told(
     tmp_path_factory: pytest.TempPathFactory, values: list[bytes], rules: JsonRules
 ) -> None:
     loads = Loads(tmp_path_factory.mktemp("warehouse"))
     guessed = loads.load(values, rules)
-    rows, types = loads.rows(), loads.types()
+    rows = ordered(loads.rows())
     sure = loads.load(values, rules, EVERYTHING)
-    assert types == loads.types()
-    assert rows.drop_columns("value_form") == loads.rows().drop_columns("value_form")
+    assert rows.drop_columns("value_form") == ordered(loads.rows()).drop_columns("value_form")
     assert guessed.records == sure.records == len(values)
