@@ -287,6 +287,20 @@ def test_copy_with_the_inode_of_a_deleted_file_gives_no_line_twice() -> None:
     log.teardown()
 
 
+def test_copy_that_begins_with_an_unread_deleted_file_gives_no_line_twice() -> None:
+    log = ShippedLog()
+    log.write_lines([0])
+    log.copy_and_truncate([])
+    log.read()
+    log.write_lines([0])
+    log.rewrite()
+    log.write_lines([0])
+    log.copy_and_truncate([])
+    log.read()
+    assert log.seen == [b"000000 ", b"000001 ", b"000002 "]
+    log.teardown()
+
+
 @pytest.mark.parametrize("after", [[0], []])
 def test_copy_of_the_current_file_with_the_inode_of_a_deleted_one_gives_no_line_twice(after: list[int]) -> None:
     log = ShippedLog()

@@ -285,7 +285,9 @@ class FollowedPath:
     # --- reading ------------------------------------------------------------------------------------------
 
     def _read(self, file: TailedFile) -> Iterator[Piece]:
-        if file is self._current and file.is_unread and self._has_been_written(file):
+        # Read a deleted file first, because other files may be copies of it.
+        is_unread = file is self._current and file.is_unread and file.content.is_linked()
+        if is_unread and self._has_been_written(file):
             # `copytruncate` of a file that was empty at the last scan does not change the bytes already read, so scan
             # for the copy.
             followers = self._unseen()
