@@ -148,12 +148,14 @@ def _note_misfit(found: Fields, name: str, item: object, types: Mapping[str, Col
         found[name] = wider(found.get(name), _misfits_within(item, types[name], rules))
     else:
         for key, kind in _further_types(name, item, types[name], rules):
-            if key not in types:
-                if _convert(item, settled(further_type(kind)), rules)[0]:
-                    found[key] = wider(found.get(key), kind)
-                    return
-            elif _is_alike(item, types[key]):
-                found[key] = wider(found.get(key), _misfits_within(item, types[key], rules))
+            is_new = key not in types
+            column = settled(further_type(kind)) if is_new else types[key]
+            if _is_alike(item, column):
+                known = wider(found.get(key), kind) if is_new else found.get(key)
+                found[key] = wider(known, _misfits_within(item, column, rules))
+                return
+            if is_new and _convert(item, column, rules)[0]:
+                found[key] = wider(found.get(key), kind)
                 return
 
 

@@ -279,6 +279,8 @@ def test_columns_that_a_table_got_later_are_no_nulls_of_earlier_values() -> None
 @example([b'{"i":{"x":5}}'], [b'{"i":{"x":12.5,"y":null}}', b'{"i":[{"x":"x"}]}', b'{"i":7}'], True, False)
 @example([b'{"i":[{"x":[5]}]}'], [b'{"i":[{"x":[12.5]},null]}', b'{"i":[{"x":{"y":1}}]}', b'{"i":[1,2]}'], True, False)
 @example([], [b'{"i":[1e+38]}', b'{"i":[[1e+38],[1.5]]}', b'{"n":{"x":[1e+38]}}'], True, True)
+@example([b'{"i":[]}'], [b'{"i":{"x":1e+38}}'], True, True)
+@example([b'{"i":5}'], [b'{"i":[{"x":[{"y":1e+38}]},{"x":[{"y":1.5}]}]}'], True, True)
 def test_values_of_any_type_have_columns_once_a_table_has_grown(
     first: list[bytes | None], then: list[bytes | None], nested: bool, decimals: bool
 ) -> None:
