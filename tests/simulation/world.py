@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from barnabas.broker.pipeline.call import LaterReply
 from barnabas.clock import Clock
 from tests.simulation.loop import HOST, Due, SimulatedLoop
 
@@ -155,6 +156,7 @@ def _close(work: Any) -> None:
     if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
         for given in list(work.cr_frame.f_locals.values()):
             for each in given if isinstance(given, list | tuple) else (given,):
-                if inspect.iscoroutine(each):
-                    _close(each)
+                awaited = each.later if isinstance(each, LaterReply) else each
+                if inspect.iscoroutine(awaited):
+                    _close(awaited)
     work.close()
