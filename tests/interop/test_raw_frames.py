@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -27,13 +28,14 @@ from tests.support.broker_process import BrokerProcess
 
 TELEMETRY = {71, 72}
 """The APIs that a broker without `--http` does not serve."""
+TIMEOUT_S = 60
 
 
 class RawConnection:
     """A blocking socket that speaks frames."""
 
     def __init__(self, port: int) -> None:
-        self.sock = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self.sock = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
 
     def frame(self, request: object, version: int, correlation_id: int = 1) -> bytes:
         return b"".join(request_frame(request, version, correlation_id, "raw"))  # type: ignore[arg-type]
@@ -154,11 +156,11 @@ def test_pipelined_requests_of_all_kinds_are_answered_in_order(raw: RawConnectio
 
 def wait_for_end(raw: RawConnection, offset: int) -> int:
     """Wait until the topic has so many records; return how many it has then."""
-    for _ in range(1_000):
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
         partition = raw.call(fetch_request(0, max_bytes=0), 11, FetchResponse).responses[0].partitions[0]
-        if partition.high_watermark >= offset:
-            break
-    return int(partition.high_watermark)
+        if partition.high_watermark >= offset or time.monotonic() > deadline:
+            return int(partition.high_watermark)
 
 
 def test_a_long_poll_ends_when_something_is_appended(raw: RawConnection, broker: BrokerProcess) -> None:
