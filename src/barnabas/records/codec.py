@@ -2,12 +2,16 @@
 
 `CODEC` is "compiled" or "pure". The environment variable BARNABAS_CODEC selects one of them, for tests and comparisons.
 The scan over batch headers and log compaction are selected in the same way.
+
+Free-threaded builds of Python are refused, even with the global interpreter lock (docs/decisions/042). Their
+`sys.version` contains "free-threading" (Python's how-to on free threading, "Identifying free-threaded Python").
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -17,6 +21,11 @@ WANTED = os.environ.get("BARNABAS_CODEC", "")
 """The value of BARNABAS_CODEC. An empty value selects the compiled codec if it was built."""
 if WANTED not in ("", "compiled", "pure"):
     raise ConfigurationError(f"BARNABAS_CODEC={WANTED!r} must be 'compiled', 'pure' or empty")
+if "free-threading" in sys.version:
+    raise ConfigurationError(
+        "Barnabas does not run on free-threaded Python: concurrent sends could corrupt memory there, and its LZ4 "
+        "library does not work; use a usual build of Python, for example python3.14 instead of python3.14t"
+    )
 
 
 def load_implementation(name: str) -> ModuleType:

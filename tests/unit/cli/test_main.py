@@ -93,6 +93,25 @@ def test_version_says_what_is_wrong_with_the_codec() -> None:
     assert done.stderr.startswith("barnabas: BARNABAS_CODEC='quick' must be ")
 
 
+def test_brokers_and_producers_refuse_free_threaded_python() -> None:
+    program = """
+import sys
+sys.version = "3.14.7 free-threading build (main)"
+import barnabas
+try:
+    barnabas.Producer
+except barnabas.ConfigurationError as error:
+    print(error)
+from barnabas.cli.main import main
+sys.argv = ["barnabas", "up"]
+sys.exit(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stdout.startswith("Barnabas does not run on free-threaded Python: ")
+    assert done.stderr == f"barnabas: {done.stdout}"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
