@@ -7,6 +7,7 @@ BARNABAS_BUILD=pure, nothing is compiled, for a wheel that works everywhere.
 
 import os
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -16,6 +17,8 @@ RECORDS = "src/barnabas/records"
 # Older compilers only warn: without these options, the modules would be compiled there, and left out elsewhere.
 ERRORS_SINCE_GCC_14 = [f"-Werror={name}" for name in ("incompatible-pointer-types", "int-conversion", "implicit-int")]
 PARTS = sorted(str(path) for path in Path(RECORDS).glob("*_parts/*.pxi"))
+# Since Python 3.14, only types made at run time have annotations, by which Polars names the columns of records.
+MACROS = [("CYTHON_USE_TYPE_SPECS", "1")] if sys.version_info >= (3, 14) else []
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)\s]+)\)")
 
 
@@ -50,6 +53,7 @@ if __name__ == "__main__":
                 f"barnabas.records.{name}",
                 [f"{RECORDS}/{name}.pyx"],
                 depends=PARTS,
+                define_macros=MACROS,
                 extra_compile_args=["-O3", *ERRORS_SINCE_GCC_14],
                 optional=True,
             )

@@ -29,9 +29,17 @@ else:
 }
 
 
+IGNORED = "ignore:This process:DeprecationWarning"
+"""The warning of `os.fork` in a process with several threads, since Python 3.12."""
+
+
 def python(program: str, *, check: bool = True, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     run = subprocess.run(
-        [sys.executable, *options, "-c", program], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        [sys.executable, "-W", IGNORED, *options, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
     )
     assert not check or run.returncode == 0, run.stderr
     return run

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.replica import Replica
+from barnabas.broker.shielded import completed
 from barnabas.broker.throttles import NO_LIMIT
 from barnabas.broker.topics import Topics
 from barnabas.errors import BarnabasError, ErrorCode, StorageError
@@ -165,7 +166,7 @@ class LogMoves:
         finally:
             if (moved := self._replica(where)) is not None:
                 moved.storage.end_move()
-            await asyncio.shield(asyncio.ensure_future(run(self._end, move, is_done)))
+            await completed(run(self._end, move, is_done))
         log.info("moved the log of %s to %s", where, folder)
 
     async def _wait_for_quota(self, move: LogMove, folder: Path) -> None:

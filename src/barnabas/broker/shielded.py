@@ -1,11 +1,11 @@
-"""A decorator for changes that must complete even if the client disconnects."""
+"""Changes that must complete even if the client disconnects."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
 from barnabas.errors import BarnabasError
@@ -25,17 +25,26 @@ def shielded(change: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Corouti
 
     @functools.wraps(change)
     async def run(*arguments: P.args, **named: P.kwargs) -> T:
-        changing = asyncio.create_task(change(*arguments, **named))
-        try:
-            return await asyncio.shield(changing)
-        except asyncio.CancelledError:
-            changing.add_done_callback(_read_outcome)
-            raise
+        return await completed(change(*arguments, **named))
 
     return run
 
 
-def _read_outcome(changing: asyncio.Task[Any]) -> None:
+async def completed(change: Awaitable[T]) -> T:
+    """Wait for a change, and return its result. Cancelling the caller does not cancel the change.
+
+    `asyncio.shield` would also log expected errors of a change whose caller was cancelled, since Python 3.14.
+    """
+    changing = asyncio.ensure_future(change)
+    try:
+        await asyncio.wait([changing])
+    except asyncio.CancelledError:
+        changing.add_done_callback(_read_outcome)
+        raise
+    return changing.result()
+
+
+def _read_outcome(changing: asyncio.Future[Any]) -> None:
     """Log an unexpected error of a change whose caller was cancelled.
 
     Without this callback, asyncio would also log expected errors.

@@ -7,7 +7,6 @@ change notification. Authentication uses the credentials in memory, so it works 
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 import functools
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from barnabas.broker.metadata_store_access import InMetadataThread
+from barnabas.broker.shielded import completed
 from barnabas.coordination import acls, configs, paths
 from barnabas.coordination.metadata_store import BadVersionError, MetadataStore, NodeExistsError, NoNodeError
 from barnabas.coordination.subtrees import ensure_paths
@@ -123,7 +123,7 @@ class UserCredentials:
                 # Not cancelled if the client disconnects: otherwise metadata store and memory could disagree.
                 change = functools.partial(_changed, changes)
                 write = self._in_metadata_thread(configs.change_user_config, self._tree, user, change)
-                await asyncio.shield(asyncio.ensure_future(write))
+                await completed(write)
             except ApiError as error:
                 results[user] = error
             else:

@@ -63,7 +63,7 @@ _EXACT_MAX = 2**53
 """The highest absolute value up to which a double represents every integer."""
 _FLOAT = struct.Struct("f")
 _USUAL_TIME = re.compile(
-    r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?(?:Z|[-+](?:[01]\d|2[0-3]):[0-5]\d)?", re.ASCII
+    r"\d{4}-\d{2}-\d{2}T(?:[01]\d|2[0-3]):\d{2}:\d{2}(?:\.\d{1,6})?(?:Z|[-+](?:[01]\d|2[0-3]):[0-5]\d)?", re.ASCII
 )
 
 

@@ -26,6 +26,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from collections.abc import Sequence
+from sys import version_info
 from types import GenericAlias
 
 from barnabas.errors import CorruptBatchError

@@ -20,6 +20,7 @@ from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.metadata_store_access import InMetadataThread
 from barnabas.broker.pipeline.call import Steps, is_pause_due
 from barnabas.broker.pipeline.scheduler import CooperativeScheduler
+from barnabas.broker.shielded import completed
 from barnabas.coordination import acls
 from barnabas.coordination.metadata_store import MetadataStore, WatchEvent
 from barnabas.errors import ApiError, BarnabasError, ConfigurationError, ErrorCode
@@ -159,7 +160,7 @@ class ClusterAcls:
         # Not cancelled if the client disconnects: otherwise metadata store and memory could disagree.
         writing = asyncio.ensure_future(self._in_acl_thread(function, *arguments))
         writing.add_done_callback(self._note_written)
-        _, _, result = await asyncio.shield(writing)
+        _, _, result = await completed(writing)
         return result
 
     def _note_written(self, writing: asyncio.Future[tuple[int, Acls, Any]]) -> None:

@@ -6,7 +6,6 @@ change notification. The limits in memory stay in force while the metadata store
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,6 +25,7 @@ from barnabas.broker.quotas.entities import (
     quotas_in,
 )
 from barnabas.broker.quotas.limits import QuotaLimits
+from barnabas.broker.shielded import completed
 from barnabas.coordination import client_quotas, configs
 from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
@@ -81,7 +81,7 @@ class ClientQuotas:
         An entity with an invalid alteration keeps all quotas.
         """
         # Not cancelled if the client disconnects: otherwise metadata store and memory could disagree.
-        return await asyncio.shield(asyncio.ensure_future(self._alter(list(alterations), validate_only)))
+        return await completed(self._alter(list(alterations), validate_only))
 
     async def _alter(self, alterations: Sequence[Alteration], validate_only: bool) -> dict[Parts, BarnabasError | None]:
         results: dict[Parts, BarnabasError | None] = {}

@@ -21,6 +21,7 @@ from barnabas.broker.settings.kafka_names import has_no_effect, is_secret
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_table import TOPIC_SETTINGS
 from barnabas.broker.settings.unused import GROUP_SETTINGS
+from barnabas.broker.shielded import completed
 from barnabas.coordination import configs, paths
 from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.errors import ApiError, ConfigurationError, ErrorCode
@@ -98,7 +99,7 @@ class DynamicSettings:
         """
         # Complete the change even if the client disconnects. Otherwise the settings in memory could differ from the
         # metadata store.
-        await asyncio.shield(asyncio.ensure_future(self._alter_broker(name, change, validate_only)))
+        await completed(self._alter_broker(name, change, validate_only))
 
     async def _alter_broker(self, name: str, change: Change, validate_only: bool) -> None:
         async with self._changing:
@@ -133,7 +134,7 @@ class DynamicSettings:
 
         :raises ApiError: a setting is invalid.
         """
-        await asyncio.shield(asyncio.ensure_future(self._alter_group(name, change, validate_only)))
+        await completed(self._alter_group(name, change, validate_only))
 
     async def _alter_group(self, name: str, change: Change, validate_only: bool) -> None:
         async with self._changing:

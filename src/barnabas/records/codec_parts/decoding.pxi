@@ -247,9 +247,35 @@ cdef inline object slice_of(bytes data, int32_t position, int32_t size):
     return PyBytes_FromStringAndSize(PyBytes_AS_STRING(data) + position, size)
 
 
+cdef extern from *:
+    """
+    #if PY_VERSION_HEX >= 0x030E0000 && !defined(Py_LIMITED_API)
+    #define forget_hash(header) (((PyTupleObject *)(header))->ob_hash = -1)
+    #else
+    #define forget_hash(header)
+    #endif
+    #ifdef Py_LIMITED_API
+    #define KNOWS_TUPLE_FIELDS 0
+    #else
+    #define KNOWS_TUPLE_FIELDS 1
+    #endif
+    """
+    # Since Python 3.14, a tuple stores its hash, and -1 until it is computed.
+    void forget_hash(object header)
+    # False if the module may run with a later Python, whose tuples may have other fields.
+    bint KNOWS_TUPLE_FIELDS
+
+
+cdef object new_tuple = tuple.__new__
+cdef bint knows_tuple_fields = KNOWS_TUPLE_FIELDS or version_info < (3, 14)
+
+
 cdef inline object new_header(object name, object value):
     """Return a `RecordHeader`; its constructor would create a plain tuple first."""
+    if not knows_tuple_fields:
+        return new_tuple(RecordHeader, (name, value))
     header = PyType_GenericAlloc(<PyTypeObject*> RecordHeader, 2)
+    forget_hash(header)
     Py_INCREF(name)
     PyTuple_SET_ITEM(header, 0, name)
     Py_INCREF(value)
