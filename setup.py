@@ -17,7 +17,8 @@ RECORDS = "src/barnabas/records"
 # Older compilers only warn: without these options, the modules would be compiled there, and left out elsewhere.
 ERRORS_SINCE_GCC_14 = [f"-Werror={name}" for name in ("incompatible-pointer-types", "int-conversion", "implicit-int")]
 PARTS = sorted(str(path) for path in Path(RECORDS).glob("*_parts/*.pxi"))
-# Since Python 3.14, only types made at run time have annotations, by which Polars names the columns of records.
+# Cython's types are static by default. Since Python 3.14, static types have no annotations, and Polars needs those of
+# records to name columns. With type specs, the types are made at run time and have annotations.
 MACROS = [("CYTHON_USE_TYPE_SPECS", "1")] if sys.version_info >= (3, 14) else []
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)\s]+)\)")
 

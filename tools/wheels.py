@@ -192,7 +192,7 @@ def compile_module(module: str, interpreter: Interpreter, target: Target, work: 
     headers = work / f"headers-{interpreter.tag}"
     options = ["-DCYTHON_LIMITED_API=1", f"-DPy_LIMITED_API={LIMITED_API}"] if abi3 else []
     if not abi3 and interpreter.version >= (3, 14):
-        options.append("-DCYTHON_USE_TYPE_SPECS=1")  # as setup.py
+        options.append("-DCYTHON_USE_TYPE_SPECS=1")  # for annotations: see setup.py
     options += ["-s"] if target.is_linux else ["-undefined", "dynamic_lookup"]
     compiler = [sys.executable, "-m", "ziglang", "cc", "-target", target.triple, f"-mcpu={target.cpu}"]
     options += ["-shared", "-fPIC", "-O3", "-DNDEBUG", "-fno-sanitize=all", "-w", f"-I{headers}"]

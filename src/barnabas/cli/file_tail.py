@@ -285,11 +285,9 @@ class FollowedPath:
     # --- reading ------------------------------------------------------------------------------------------
 
     def _read(self, file: TailedFile) -> Iterator[Piece]:
-        # Read a deleted file first, because other files may be copies of it.
-        is_unread = file is self._current and file.is_unread and file.content.is_linked()
-        if is_unread and self._has_been_written(file):
+        if file is self._current and file.is_unread and file.content.is_linked() and self._has_been_written(file):
             # `copytruncate` of a file that was empty at the last scan does not change the bytes already read, so scan
-            # for the copy.
+            # for the copy. Read a deleted file first, because other files may be copies of it.
             followers = self._unseen()
             self._retired += followers
             for follower in followers:
