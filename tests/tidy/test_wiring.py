@@ -36,6 +36,7 @@ REVIEWED: dict[str, dict[str, tuple[str, ...]]] = {
         "broker/leader_replica.py": ("_next",),
     },
     "a class of another package, or of Python, that has no other way": {
+        "cli/signals.py": ("unraisablehook",),
         "cli/standard_output.py": ("stdout", "filename"),
         "client/client_lifecycle.py": ("atexit",),
         "coordination/zookeeper/session.py": ("_connect", "_invoke", "_read_response"),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 
-from barnabas.cli.signals import end_on_sigterm
+from barnabas.cli.signals import EXIT_INTERRUPTED, end_on_sigterm
 from barnabas.stop_signals import stop_signals
 
 
@@ -40,3 +42,125 @@ def test_command_under_nohup_survives_a_hangup() -> None:
     end_on_sigterm()
     signal.raise_signal(signal.SIGHUP)
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+# --- signals during code whose errors Python ignores ---------------------------------------------------------
+
+WHERE = {
+    "destructor": """
+class Dying:
+    def __del__(self):
+        receive()
+
+def receive_there():
+    Dying()
+""",
+    "callback of a weak reference": """
+import weakref
+
+class Dying:
+    pass
+
+def receive_there():
+    dying = Dying()
+    reference = weakref.ref(dying, lambda _: receive())
+    del dying
+""",
+    "abandoned generator": """
+def abandoned():
+    try:
+        yield
+    finally:
+        receive()
+
+def receive_there():
+    next(abandoned())
+""",
+    "garbage collection": """
+import gc
+
+def note(phase, _info):
+    gc.callbacks.remove(note)
+    receive()
+
+def receive_there():
+    gc.callbacks.append(note)
+    gc.collect()
+""",
+    "twice": """
+class Dying:
+    def __del__(self):
+        receive()
+
+def receive_there():
+    Dying()
+    Dying()
+""",
+    "report of an ignored error": """
+class Dying:
+    def __del__(self):
+        raise ValueError("to report")
+
+def receive_there():
+    sys.__unraisablehook__ = lambda _: receive()
+    Dying()
+""",
+}
+
+RECEIVING_COMMAND = """
+import signal, sys, time
+
+from barnabas.cli import commands, main
+from barnabas.cli.signals import end_on_sigterm
+
+def receive():
+    signal.raise_signal(int(sys.argv[1]))
+
+{where}
+
+def run():
+    end_on_sigterm()
+    try:
+        receive_there()
+        print("ignored at first", flush=True)
+        deadline_s = time.monotonic() + 30
+        while time.monotonic() < deadline_s:
+            time.sleep(0.001)
+        return 1
+    except KeyboardInterrupt:
+        return commands.EXIT_INTERRUPTED
+
+commands.run = run
+sys.exit(main.main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, EXIT_INTERRUPTED), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+@pytest.mark.parametrize("where", WHERE)
+def test_signal_ends_a_command_even_if_python_ignored_it_at_first(
+    where: str, number: signal.Signals, code: int
+) -> None:
+    program = RECEIVING_COMMAND.format(where=WHERE[where])
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(int(number))], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (code, "")
+
+
+def test_command_reports_other_ignored_errors_as_python_does() -> None:
+    program = """
+import sys
+from barnabas.cli import commands, main
+
+class Dying:
+    def __del__(self):
+        raise ValueError("no signal")
+
+commands.run = Dying
+main.main()
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stderr.startswith("Exception ignored in: <function Dying.__del__")
+    assert ended.stderr.endswith("ValueError: no signal\n")
