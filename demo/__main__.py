@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from barnabas.cli.signals import deliver_ignored_signals_again
+
 if TYPE_CHECKING:
     from demo.audit import Audit
     from demo.fault import Fault
@@ -28,6 +30,7 @@ CONSOLE_PORT = 8082
 def main(arguments: list[str]) -> int:
     """Run the demo. Return the exit code."""
     signal.signal(signal.SIGTERM, _interrupt)
+    deliver_ignored_signals_again()
     errors = Console(stderr=True)
     parser = argparse.ArgumentParser("demo")
     parser.add_argument("--brokers", type=int, choices=range(1, 10), default=1, metavar="N", help="1 to 9")

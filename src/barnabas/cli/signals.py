@@ -50,8 +50,7 @@ def end_at_once_on_interrupt() -> None:
 
 
 def interrupt_as_usual() -> None:
-    """Make Ctrl-C raise KeyboardInterrupt, and deliver ignored stop signals again."""
-    sys.unraisablehook = _deliver_again
+    """Make Ctrl-C raise KeyboardInterrupt."""
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -60,12 +59,17 @@ def _end(_number: int, _frame: FrameType | None) -> None:
     os._exit(EXIT_INTERRUPTED)
 
 
-def _deliver_again(ignored: UnraisableHookArgs) -> None:
-    """Deliver a stop signal again if Python ignored its exception; report other ignored errors as Python does.
+def deliver_ignored_signals_again() -> None:
+    """Deliver a stop signal again if Python ignores the exception of its handler.
 
     A signal handler may run, and raise its exception, while Python executes a destructor or a callback of a weak
     reference. Python ignores all exceptions of such code, so the command would never end.
     """
+    sys.unraisablehook = _deliver_again
+
+
+def _deliver_again(ignored: UnraisableHookArgs) -> None:
+    """Deliver a stop signal again if it is the cause of an ignored error. Report other errors as Python does."""
     try:
         number = _signal_of(ignored.exc_value)
         if number is None:
