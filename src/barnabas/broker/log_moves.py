@@ -12,12 +12,12 @@ from pathlib import Path
 
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.replica import Replica
-from barnabas.broker.shielded import completed
 from barnabas.broker.throttles import NO_LIMIT
 from barnabas.broker.topics import Topics
 from barnabas.errors import BarnabasError, ErrorCode, StorageError
 from barnabas.model import TopicPartition
 from barnabas.replication.quota import ReplicationQuota
+from barnabas.shielded import completed
 from barnabas.storage.data_folders import DataFolders
 from barnabas.storage.future_logs import MOVES_MAX, LogMove
 from barnabas.storage.log import Log

@@ -23,7 +23,6 @@ from barnabas.broker.open_files import OpenFiles
 from barnabas.broker.random_source import RandomSource
 from barnabas.broker.replica_logs import create_logs
 from barnabas.broker.settings.topic_config import usable_settings
-from barnabas.broker.shielded import shielded
 from barnabas.broker.topic_names import check_topic_name
 from barnabas.broker.topics import Topic, Topics
 from barnabas.coordination import configs, paths, reassignments, topic_metadata_store
@@ -36,6 +35,7 @@ from barnabas.log_lines import LogEvent, about, event
 from barnabas.model import TopicPartition
 from barnabas.replication.assignment import assign_added, assign_replicas, check_assignment
 from barnabas.replication.reassignment import cancelled, check_target, reassigned
+from barnabas.shielded import shielded
 
 PARTITIONS_MAX = 10_000
 """The maximum number of partitions of a topic. It is the number that Kafka's controllers allow in one request."""

@@ -42,7 +42,6 @@ from barnabas.broker.settings.topic_config import (
     is_unclean_election_allowed,
     usable_settings,
 )
-from barnabas.broker.shielded import shielded
 from barnabas.broker.topic_deletion import TopicDeletion
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.coordination import configs, paths, topic_metadata_store
@@ -54,6 +53,7 @@ from barnabas.coordination.values import NO_LEADER
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
 from barnabas.log_lines import LogEvent, about, event
 from barnabas.model import TopicPartition
+from barnabas.shielded import shielded
 from barnabas.storage.data_folders import AnyLogs
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from barnabas.broker.metadata_store_access import InMetadataThread
-from barnabas.broker.shielded import completed
 from barnabas.coordination import acls, configs, paths
 from barnabas.coordination.metadata_store import BadVersionError, MetadataStore, NodeExistsError, NoNodeError
 from barnabas.coordination.subtrees import ensure_paths
@@ -31,6 +30,7 @@ from barnabas.security.scram import (
     ScramMechanism,
     credential_from_salted_password,
 )
+from barnabas.shielded import completed
 
 log = logging.getLogger(__name__)
 

@@ -21,6 +21,7 @@ from barnabas.errors import BarnabasError, ErrorCode, UnsupportedVersionError
 from barnabas.metrics import otlp
 from barnabas.metrics.otlp import Attributes, Point
 from barnabas.records.compression import Compression, compress
+from barnabas.shielded import completed
 
 if TYPE_CHECKING:
     from barnabas.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
@@ -164,7 +165,7 @@ class MetricsPush:
         while True:
             try:
                 self._pushing = asyncio.create_task(self._push(context, subscription, is_terminating=False))
-                code = await asyncio.shield(self._pushing)
+                code = await completed(self._pushing)
             except BarnabasError as error:
                 log.debug("a metrics push failed: %s; the next push includes its counts", error)
                 code = ErrorCode.NONE

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
+from barnabas.shielded import completed
+
 T = TypeVar("T")
 
 
@@ -35,7 +37,7 @@ class Cached(Generic[T]):
         if self._fetching is None:
             self._fetching = asyncio.create_task(self._renew())
             self._fetching.add_done_callback(self._note_end)
-        return await asyncio.shield(self._fetching)
+        return await completed(self._fetching)
 
     async def _renew(self) -> T:
         self._value = await self._fetch()

@@ -21,6 +21,7 @@ from barnabas.security.http_authentication import (
 )
 from barnabas.security.principal import ANONYMOUS, Principal, PrincipalMapping
 from barnabas.security.security_log import HttpSecurityLog
+from barnabas.shielded import completed
 
 LOGINS_MAX = 16
 """The maximum number of simultaneous logins."""
@@ -71,7 +72,7 @@ class ClientAuthentication:
             self._memory.begin(address)
             proof = self._proofs[digest] = asyncio.create_task(self._prove(credentials, address))
             proof.add_done_callback(lambda _done: self._proofs.pop(digest, None))
-        return await asyncio.shield(proof)
+        return await completed(proof)
 
     async def _prove(self, credentials: HttpCredentials, address: str) -> HttpIdentity:
         try:

@@ -17,6 +17,7 @@ from barnabas.registry.schema_topic import OvertakenError, SchemaTopic
 from barnabas.registry.state import JSON, Content, RegistryState, Version
 from barnabas.registry.subject_config import IMPORT, Level
 from barnabas.registry.work_pool import SLOW_CPU_S, InvalidSchemaError, WorkEndedError, WorkPool
+from barnabas.shielded import completed
 
 DEFAULT_LEVEL = Level.BACKWARD
 CHECK_S = 40.0
@@ -54,7 +55,7 @@ class Service:
         :raises RegistryError: the schema is incompatible (409) or invalid (42201), the mode forbids the change (42205),
         or the topic cannot be written (50001).
         """
-        return await _to_its_end(self._repaired(self._register(subject, request, normalize=normalize)))
+        return await completed(self._repaired(self._register(subject, request, normalize=normalize)))
 
     async def _register(self, subject: str, given: SchemaRequest, *, normalize: bool) -> Any:
         """Check a schema without the lock, and append it under the lock if the basis of the check is unchanged.
@@ -201,8 +202,11 @@ class Service:
     # --- changes ----------------------------------------------------------------------------------------
 
     async def change(self, plan: Callable[[RegistryState], Change]) -> Any:
-        """Plan a change from the current state, and append it to the topic."""
-        return await _to_its_end(self._repaired(self._change(plan)))
+        """Plan a change from the current state, and append it to the topic.
+
+        A change continues even if its client disconnects, so that the next change is planned after this one.
+        """
+        return await completed(self._repaired(self._change(plan)))
 
     async def _repaired(self, change: Coroutine[Any, Any, T]) -> T:
         """Await a change. Then repair the keys whose last record has no effect."""
@@ -222,12 +226,6 @@ class Service:
                     return change.answer
                 if asyncio.get_running_loop().time() > ends:
                     raise RegistryError.timed_out(f"other registries kept changing the topic for {CHECK_S:g} s")
-
-
-async def _to_its_end(change: Coroutine[Any, Any, T]) -> T:
-    """Await a change, and continue it even if its client disconnects, so that the next change is planned after this
-    one."""
-    return await asyncio.shield(asyncio.create_task(change))
 
 
 @contextlib.asynccontextmanager

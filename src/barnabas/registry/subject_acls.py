@@ -27,6 +27,7 @@ from barnabas.security.acls import (
 )
 from barnabas.security.authorizer import Acls, Authorizer
 from barnabas.security.principal import Principal
+from barnabas.shielded import completed
 
 AGE_S_MAX = 1.0
 """The maximum age of ACLs in seconds."""
@@ -78,7 +79,7 @@ class SubjectAcls:
             self.begin()
         # While no broker responds, requests do not wait for each attempt.
         if self._fetching is not None and age_s > (GRACE_S if self.failure else AGE_S_MAX):
-            await asyncio.shield(self._fetching)
+            await completed(self._fetching)
         age_s = self._clock.monotonic() - self._asked_s
         if self._is_on is None or age_s > GRACE_S:
             raise RegistryError.no_acls()

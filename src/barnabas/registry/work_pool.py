@@ -19,6 +19,7 @@ from typing import Any
 
 from barnabas.registry.errors import RegistryError
 from barnabas.registry.schema_worker import CLOCK_FACTOR, ENDED, INVALID, LENGTH, framed
+from barnabas.shielded import completed
 
 FAST_WORKERS = 2
 FAST_CPU_S = 0.1
@@ -104,7 +105,7 @@ class _Lane:
         finally:
             self.waiting -= 1
         # A job continues even if its client disconnects, because its result must be read before the next job.
-        return await asyncio.shield(asyncio.create_task(self._run(worker, frame)))
+        return await completed(self._run(worker, frame))
 
     async def _run(self, worker: _Worker, frame: bytes) -> Any:
         try:

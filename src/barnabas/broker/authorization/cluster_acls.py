@@ -20,13 +20,13 @@ from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.metadata_store_access import InMetadataThread
 from barnabas.broker.pipeline.call import Steps, is_pause_due
 from barnabas.broker.pipeline.scheduler import CooperativeScheduler
-from barnabas.broker.shielded import completed
 from barnabas.coordination import acls
 from barnabas.coordination.metadata_store import MetadataStore, WatchEvent
 from barnabas.errors import ApiError, BarnabasError, ConfigurationError, ErrorCode
 from barnabas.log_lines import LogEvent, event
 from barnabas.security.acls import AclBinding, AclEntry, AclFilter, ResourcePattern, ResourceType, checked_binding
 from barnabas.security.authorizer import Acls, Authorizer
+from barnabas.shielded import completed
 
 AGAIN_S = 0.5
 """The pause before a failed read is retried, in seconds."""

@@ -28,6 +28,7 @@ from barnabas.broker.coordinators.appends import CoordinatorCounters
 from barnabas.broker.coordinators.shard import CoordinatorShard
 from barnabas.coordination.values import NO_LEADER
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
+from barnabas.shielded import completed
 from barnabas.state_machine import RecordCodec, Reply, StateMachine
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         if self._creating is None:
             self._creating = self._loop.create_task(self._create_topic())
             self._creating.add_done_callback(self._end_creating)
-        await asyncio.shield(self._creating)
+        await completed(self._creating)
 
     async def _create_topic(self) -> None:
         try:

@@ -45,6 +45,7 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from barnabas.shielded import completed
 from barnabas.storage.log_appender import AppendInfo, InvalidRecordsError
 
 if TYPE_CHECKING:
@@ -263,7 +264,7 @@ class Settling:
     async def _settle(self) -> list[ProduceResponse | bytes | None]:
         responses = self._responses
         if isinstance(responses, asyncio.Future):
-            responses = await asyncio.shield(responses)
+            responses = await completed(responses)
         waiting = [each for each in responses if isinstance(each, Awaitable)]
         settled = iter([await waiting[0]] if len(waiting) == 1 else await asyncio.gather(*waiting))
         return [next(settled) if isinstance(each, Awaitable) else each for each in responses]

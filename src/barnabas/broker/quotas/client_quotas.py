@@ -25,10 +25,10 @@ from barnabas.broker.quotas.entities import (
     quotas_in,
 )
 from barnabas.broker.quotas.limits import QuotaLimits
-from barnabas.broker.shielded import completed
 from barnabas.coordination import client_quotas, configs
 from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
+from barnabas.shielded import completed
 
 log = logging.getLogger(__name__)
 

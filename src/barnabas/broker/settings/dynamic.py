@@ -21,10 +21,10 @@ from barnabas.broker.settings.kafka_names import has_no_effect, is_secret
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_table import TOPIC_SETTINGS
 from barnabas.broker.settings.unused import GROUP_SETTINGS
-from barnabas.broker.shielded import completed
 from barnabas.coordination import configs, paths
 from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.errors import ApiError, ConfigurationError, ErrorCode
+from barnabas.shielded import completed
 
 ALL_BROKERS = ""
 """The resource name that represents all brokers, as in Kafka's requests."""

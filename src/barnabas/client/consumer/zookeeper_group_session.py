@@ -40,6 +40,7 @@ from barnabas.errors import ApiError, ClosedError, CoordinationError, Disconnect
 from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.net.tls import BlockingTls
 from barnabas.security.secret_sources import read_secret
+from barnabas.shielded import completed
 
 log = logging.getLogger(__name__)
 
@@ -438,7 +439,7 @@ class ZooKeeperGroupSession:
         self._ping_thread.stop()
         dropped = self._thread.submit(self._drop)
         self._thread.stop()
-        await asyncio.shield(asyncio.wrap_future(dropped))  # close the session even if the caller is cancelled
+        await completed(asyncio.wrap_future(dropped))  # close the session even if the caller is cancelled
 
     # --- offsets ----------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError, BufferFullError, ClosedError, Failure, TimedOutError
 from barnabas.model import Bytes, GivenHeaders, GivenK, GivenV, K_contra, V_contra
 from barnabas.records import OnDelivery
+from barnabas.shielded import completed
 
 T = TypeVar("T")
 
@@ -337,7 +338,7 @@ class AsyncProducer(Generic[K_contra, V_contra]):
             lookup = self._lookups[topic] = asyncio.create_task(self._look_up(topic))
             lookup.add_done_callback(lambda _done: self._lookups.pop(topic, None))
         try:
-            failure = await asyncio.shield(lookup)
+            failure = await completed(lookup)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if lookup.cancelled() and task is not None and not task.cancelling():
