@@ -12,12 +12,11 @@ import argparse
 import signal
 import sys
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from barnabas.cli.signals import deliver_ignored_signals_again
+from barnabas.cli.signals import end_at_once_on_interrupt, interrupt_as_usual, interrupt_on
 
 if TYPE_CHECKING:
     from demo.audit import Audit
@@ -29,8 +28,8 @@ CONSOLE_PORT = 8082
 
 def main(arguments: list[str]) -> int:
     """Run the demo. Return the exit code."""
-    signal.signal(signal.SIGTERM, _interrupt)
-    deliver_ignored_signals_again()
+    interrupt_as_usual()
+    interrupt_on(signal.SIGTERM)
     errors = Console(stderr=True)
     parser = argparse.ArgumentParser("demo")
     parser.add_argument("--brokers", type=int, choices=range(1, 10), default=1, metavar="N", help="1 to 9")
@@ -48,6 +47,8 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         errors.print("demo: stopped; no process is left running. The next run continues with the stored data.")
         return 130
+    finally:
+        end_at_once_on_interrupt()
 
 
 def _run(options: argparse.Namespace, console: Console, errors: Console) -> int:
@@ -74,10 +75,6 @@ def _run(options: argparse.Namespace, console: Console, errors: Console) -> int:
         errors.print(f"demo: {error}", style="red", markup=False, soft_wrap=True)
         return 1
     return 0 if audit.balances else 1
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

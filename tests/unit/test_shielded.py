@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
+import weakref
 from typing import Any
 
 import pytest
@@ -84,3 +86,81 @@ async def caller_of_cancelled_work() -> None:
 def test_cancelled_work_cancels_its_caller() -> None:
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(caller_of_cancelled_work())
+
+
+async def callers_of_shared_work(callers: int, *, cancelled: int) -> list[object]:
+    """Let several callers wait for work with a defect, and cancel some of them. Return the results of the callers."""
+    work = Work(ValueError("a defect"))
+    task = asyncio.create_task(work.run())
+    waiting = [asyncio.create_task(completed(task, is_shared=True)) for _ in range(callers)]
+    await asyncio.sleep(0)
+    for each in waiting[:cancelled]:
+        each.cancel()
+    await asyncio.sleep(0)
+    work.end.set()
+    return await asyncio.gather(*waiting, return_exceptions=True)
+
+
+def test_error_of_shared_work_reaches_its_callers_and_not_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    results = asyncio.run(callers_of_shared_work(4, cancelled=3))
+    assert [type(each) for each in results] == [*[asyncio.CancelledError] * 3, ValueError]
+    asyncio.run(callers_of_shared_work(2, cancelled=2))
+    gc.collect()
+    assert caplog.records == []
+
+
+async def turns_until_completed(work: asyncio.Future[int]) -> int:
+    """Return how many times the event loop runs another callback before a caller of `completed` continues."""
+    turns = 0
+
+    def count() -> None:
+        nonlocal turns
+        turns += 1
+        asyncio.get_running_loop().call_soon(count)
+
+    count()
+    before = turns
+    await completed(work)
+    return turns - before
+
+
+async def turns_for_done_work() -> int:
+    work: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    work.set_result(7)
+    return await turns_until_completed(work)
+
+
+def test_done_work_needs_no_turn_of_the_event_loop() -> None:
+    assert asyncio.run(turns_for_done_work()) == 0
+
+
+class Request:
+    """Stands for a large object in the frame of a caller."""
+
+
+async def fail() -> None:
+    raise ValueError("a defect")
+
+
+async def frames_kept_by_errors() -> int:
+    """Return how many callers of failed work are still in memory, without the garbage collector."""
+    kept: list[weakref.ref[Request]] = []
+
+    async def call() -> None:
+        request = Request()
+        kept.append(weakref.ref(request))
+        await completed(fail())
+
+    for _ in range(5):
+        with contextlib.suppress(ValueError):
+            await call()
+    return sum(each() is not None for each in kept)
+
+
+def test_error_keeps_no_frame_in_memory() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        assert asyncio.run(frames_kept_by_errors()) == 0
+    finally:
+        gc.enable()

@@ -11,6 +11,7 @@ import pytest
 
 from barnabas.cli.signals import EXIT_INTERRUPTED, end_on_sigterm
 from barnabas.stop_signals import stop_signals
+from tests.tidy.test_tidy import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +108,7 @@ def receive_there():
 """,
 }
 
-RECEIVING_COMMAND = """
+COMMAND = """
 import signal, sys, time
 
 from barnabas.cli import commands, main
@@ -122,17 +123,37 @@ def run():
     end_on_sigterm()
     try:
         receive_there()
-        print("ignored at first", flush=True)
-        deadline_s = time.monotonic() + 30
-        while time.monotonic() < deadline_s:
-            time.sleep(0.001)
-        return 1
+        time.sleep(300)
     except KeyboardInterrupt:
         return commands.EXIT_INTERRUPTED
 
 commands.run = run
 sys.exit(main.main())
 """
+
+DEMO = """
+import signal, sys, time
+
+from demo import __main__ as demo
+
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for background jobs
+
+class Dying:
+    def __del__(self):
+        signal.raise_signal(signal.SIGTERM)
+
+def run(*_):
+    Dying()
+    time.sleep(300)
+
+demo._run = run
+sys.exit(demo.main([]))
+"""
+
+
+def ended(program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
 
 
 @pytest.mark.parametrize(
@@ -142,11 +163,51 @@ sys.exit(main.main())
 def test_signal_ends_a_command_even_if_python_ignored_it_at_first(
     where: str, number: signal.Signals, code: int
 ) -> None:
-    program = RECEIVING_COMMAND.format(where=WHERE[where])
-    ended = subprocess.run(
-        [sys.executable, "-c", program, str(int(number))], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (ended.returncode, ended.stderr) == (code, "")
+    command = ended(COMMAND.format(where=WHERE[where]), int(number))
+    assert (command.returncode, command.stderr) == (code, "")
+
+
+def test_two_signals_at_once_end_a_command() -> None:
+    where = """
+class Dying:
+    def __del__(self):
+        signals = {signal.SIGTERM, signal.SIGHUP}
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+        for number in signals:
+            signal.raise_signal(number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+
+def receive_there():
+    Dying()
+"""
+    command = ended(COMMAND.format(where=where))
+    assert command.returncode in (143, 129)
+    assert command.stderr == ""
+
+
+def test_signal_during_the_exit_interrupts_one_callback_at_most() -> None:
+    where = """
+import atexit
+
+def end(number):
+    if number == 5:
+        receive()
+    time.sleep(0.02)
+    print(number)
+
+def receive_there():
+    for number in range(6):
+        atexit.register(end, number)
+    sys.exit(0)
+"""
+    command = ended(COMMAND.format(where=where), int(signal.SIGTERM))
+    assert command.stdout.split() == ["4", "3", "2", "1", "0"]
+
+
+def test_signal_ends_the_demo_even_if_python_ignored_it_at_first() -> None:
+    demo = ended(DEMO)
+    assert demo.returncode == EXIT_INTERRUPTED
+    assert demo.stderr.startswith("demo: stopped; no process is left running.")
 
 
 def test_command_reports_other_ignored_errors_as_python_does() -> None:
@@ -161,6 +222,6 @@ class Dying:
 commands.run = Dying
 main.main()
 """
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    assert ended.stderr.startswith("Exception ignored in: <function Dying.__del__")
-    assert ended.stderr.endswith("ValueError: no signal\n")
+    command = ended(program)
+    assert command.stderr.startswith("Exception ignored in: <function Dying.__del__")
+    assert command.stderr.endswith("ValueError: no signal\n")

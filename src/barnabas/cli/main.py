@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import sys
 
-from barnabas.cli.signals import deliver_ignored_signals_again, end_at_once_on_interrupt, interrupt_as_usual
+from barnabas.cli.signals import end_at_once_on_interrupt, interrupt_as_usual
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -26,7 +26,6 @@ def main(arguments: list[str] | None = None) -> int:
     from barnabas.cli.standard_output import name_standard_output
 
     name_standard_output()
-    deliver_ignored_signals_again()
     interrupt_as_usual()
     try:
         return run()

@@ -16,7 +16,7 @@ from barnabas.cli.connection import Connection
 from barnabas.cli.name_completion import complete_topics
 from barnabas.cli.options import connect, connection_options, quiet_option
 from barnabas.cli.progress_bar import record_progress
-from barnabas.cli.signals import EXIT_INTERRUPTED, SIGNALLED, end_on_sigterm
+from barnabas.cli.signals import EXIT_INTERRUPTED, SIGNALLED, end_on_sigterm, interrupt_on
 from barnabas.cli.terminal_text import with_noun
 from barnabas.cli.times import TIME_HELP, parse_time_ms, show_time_ms
 from barnabas.clock import SYSTEM_CLOCK, Clock
@@ -320,7 +320,7 @@ class _Stopping:
         self.exit_code = EXIT_INTERRUPTED if number == signal.SIGINT else SIGNALLED + number
         self._stop()
         self._is_stopped.set()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        interrupt_on(signal.SIGINT)
         end_on_sigterm()
 
     def wait_until(self, due_s: float) -> None:

@@ -165,7 +165,7 @@ class MetricsPush:
         while True:
             try:
                 self._pushing = asyncio.create_task(self._push(context, subscription, is_terminating=False))
-                code = await completed(self._pushing)
+                code = await completed(self._pushing, is_shared=True)
             except BarnabasError as error:
                 log.debug("a metrics push failed: %s; the next push includes its counts", error)
                 code = ErrorCode.NONE

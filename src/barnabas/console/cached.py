@@ -37,7 +37,7 @@ class Cached(Generic[T]):
         if self._fetching is None:
             self._fetching = asyncio.create_task(self._renew())
             self._fetching.add_done_callback(self._note_end)
-        return await completed(self._fetching)
+        return await completed(self._fetching, is_shared=True)
 
     async def _renew(self) -> T:
         self._value = await self._fetch()

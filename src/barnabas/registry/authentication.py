@@ -72,7 +72,7 @@ class ClientAuthentication:
             self._memory.begin(address)
             proof = self._proofs[digest] = asyncio.create_task(self._prove(credentials, address))
             proof.add_done_callback(lambda _done: self._proofs.pop(digest, None))
-        return await completed(proof)
+        return await completed(proof, is_shared=True)
 
     async def _prove(self, credentials: HttpCredentials, address: str) -> HttpIdentity:
         try:

@@ -79,7 +79,7 @@ class SubjectAcls:
             self.begin()
         # While no broker responds, requests do not wait for each attempt.
         if self._fetching is not None and age_s > (GRACE_S if self.failure else AGE_S_MAX):
-            await completed(self._fetching)
+            await completed(self._fetching, is_shared=True)
         age_s = self._clock.monotonic() - self._asked_s
         if self._is_on is None or age_s > GRACE_S:
             raise RegistryError.no_acls()

@@ -133,7 +133,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         if self._creating is None:
             self._creating = self._loop.create_task(self._create_topic())
             self._creating.add_done_callback(self._end_creating)
-        await completed(self._creating)
+        await completed(self._creating, is_shared=True)
 
     async def _create_topic(self) -> None:
         try:

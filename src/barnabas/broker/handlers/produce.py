@@ -264,7 +264,7 @@ class Settling:
     async def _settle(self) -> list[ProduceResponse | bytes | None]:
         responses = self._responses
         if isinstance(responses, asyncio.Future):
-            responses = await completed(responses)
+            responses = await completed(responses, is_shared=True)
         waiting = [each for each in responses if isinstance(each, Awaitable)]
         settled = iter([await waiting[0]] if len(waiting) == 1 else await asyncio.gather(*waiting))
         return [next(settled) if isinstance(each, Awaitable) else each for each in responses]

@@ -338,7 +338,7 @@ class AsyncProducer(Generic[K_contra, V_contra]):
             lookup = self._lookups[topic] = asyncio.create_task(self._look_up(topic))
             lookup.add_done_callback(lambda _done: self._lookups.pop(topic, None))
         try:
-            failure = await completed(lookup)
+            failure = await completed(lookup, is_shared=True)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if lookup.cancelled() and task is not None and not task.cancelling():
