@@ -48,6 +48,7 @@ def end_at_once_on_interrupt() -> None:
     it stays ignored.
     """
     sys.unraisablehook = sys.__unraisablehook__
+    _undelivered.clear()
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _end)
 
