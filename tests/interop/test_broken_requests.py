@@ -71,6 +71,8 @@ def test_no_record_is_lost_or_stored_twice_when_requests_are_cut(make_broker, li
 def test_a_member_of_a_group_sees_everything_when_its_requests_are_cut(make_broker, link, client, group) -> None:
     broker = make_broker(advertised_port=str(link.port))
     link.connect_to(broker.port)
+    with barnabas.Admin(broker.bootstrap) as admin:
+        admin.create_topic(TOPIC)  # librdkafka's consumer reports an error for a topic that is created too late
     sent = 0
     with (
         contextlib.closing(client.producer(f"127.0.0.1:{link.port}", Sending(idempotent=True))) as producer,

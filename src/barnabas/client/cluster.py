@@ -121,6 +121,11 @@ class ClusterView:
         view = self.topics.get(topic)
         return len(view.partitions) if view is not None and view.partitions else None
 
+    def is_refused(self, topic: str) -> bool:
+        """Return whether the client lacks the permission to describe a topic."""
+        view = self.topics.get(topic)
+        return view is not None and view.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
     def partitions_of(self, topics: Iterable[str]) -> list[TopicPartition]:
         """Return all known partitions of `topics`."""
         return [

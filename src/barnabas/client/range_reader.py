@@ -156,9 +156,8 @@ class RangeReader:
         if leader is None:
             leader = (await self._cluster.refresh()).leader(self._tp)
         if leader is None:
-            topic = self._cluster.view.topics.get(self._tp.topic)
-            if topic is not None and topic.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                raise self._cluster.topic_error(self._tp.topic, topic.error, "read")
+            if self._cluster.view.is_refused(self._tp.topic):
+                raise self._cluster.topic_error(self._tp.topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "read")
             known = self._cluster.view.partition_count(self._tp.topic)
             if known is None or self._tp.partition >= known:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self._tp} does not exist")

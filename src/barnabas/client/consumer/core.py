@@ -272,11 +272,16 @@ class Rebalancing:
     # --- taking -----------------------------------------------------------------------------------------
 
     def _take_all(self) -> Procedure:
-        """Assign all partitions of the subscribed topics. Called for a consumer without a group."""
+        """Assign all partitions of the subscribed topics. Called for a consumer without a group.
+
+        The partitions of a topic that the consumer may no longer describe stay assigned. Otherwise the consumer would
+        lose its positions, and skip or repeat records once it has the permission again.
+        """
         state = self._state
         state.view_changed = False
         before = set(state.subscription.partitions)
         partitions = state.view.partitions_of(sorted(state.subscription.topics))
+        partitions += [tp for tp in before if tp.topic in state.subscription.topics and state.view.is_refused(tp.topic)]
         state.replace_partitions(partitions)
         self._guard.wake_background()
         new = [tp for tp in partitions if tp not in before]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import traceback
+from dataclasses import replace
 
 import pytest
 
+from barnabas.client.cluster import TopicView
 from barnabas.client.consumer.call_steps import FOREVER_S, Commit, Join, Leave, Query
 from barnabas.client.consumer.fetched_records import Deserializers
 from barnabas.errors import (
@@ -578,3 +580,37 @@ def test_that_it_is_closed_is_what_a_consumer_says_first():
     scene.settle(scene.call(scene.core.close(all_done=True)))
     scene.core.check_readable()
     assert isinstance(scene.poll().error, ClosedError)
+
+
+def test_consumer_without_a_group_keeps_its_positions_while_it_may_not_describe_the_topic():
+    scene = Scene(auto_offset_reset="latest")
+    scene.core.subscribe(TOPIC, None, ())
+    scene.on_metadata()
+    poll = scene.poll()
+    scene.deliver()
+    assert len(scene.settle(poll).result) == 6
+    allowed, refused = scene.view, TopicView(TOPIC, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    scene.view = replace(allowed, topics={TOPIC: refused})
+    scene.on_metadata()
+    error = scene.poll().error
+    assert isinstance(error, ApiError)
+    assert error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert scene.poll().waits
+    assert scene.fetch() is None
+    scene.view = allowed
+    scene.on_metadata()
+    assert scene.poll().waits
+    assert not scene.state.missing_positions()
+    assert set(scene.state.positions().values()) == {3}
+
+
+def test_consumer_without_a_group_gives_up_the_partitions_of_a_topic_that_is_gone():
+    scene = Scene()
+    scene.core.subscribe(TOPIC, None, ())
+    scene.on_metadata()
+    scene.poll()
+    scene.deliver()
+    scene.view = replace(scene.view, topics={TOPIC: TopicView(TOPIC, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)})
+    scene.on_metadata()
+    scene.poll()
+    assert scene.state.positions() == {}
