@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import signal
+from contextlib import contextmanager
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # imported for type checking only: some commands need no asyncio
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
@@ -28,3 +29,24 @@ def stop_on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -
             loop.add_signal_handler(number, stop)
         except NotImplementedError:  # Windows
             signal.signal(number, lambda _number, _frame: loop.call_soon_threadsafe(stop))
+
+
+@contextmanager
+def signals_held(numbers: Iterable[signal.Signals]) -> Iterator[None]:
+    """Hold back signals within the context, and deliver them afterwards. Only the main thread receives signals."""
+    import threading  # noqa: PLC0415  some commands need no threads
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number in before:
+        signal.signal(number, lambda number, _frame: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for held in dict.fromkeys(came):
+            signal.raise_signal(held)

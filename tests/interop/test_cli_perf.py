@@ -348,6 +348,46 @@ def test_interrupt_prints_the_figures_up_to_then_and_deletes_the_topic(
         assert admin.list_topics() == []
 
 
+INTERRUPTED_CALLBACK = """
+import os, signal, sys
+
+from barnabas.cli.main import main
+from barnabas.laboratory.perf import produce_frames
+
+number = int(sys.argv[1])
+sys.argv[:2] = ["barnabas"]
+feed = produce_frames.AnswerReader.feed
+
+def interrupted_feed(reader, data):
+    produce_frames.AnswerReader.feed = feed
+    os.kill(os.getpid(), number)
+    feed(reader, data)
+
+produce_frames.AnswerReader.feed = interrupted_feed
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signal_during_a_callback_of_the_network_ends_a_pipelined_run(
+    make_broker, environment, number: signal.Signals, code: int
+) -> None:
+    broker = make_broker()
+    arguments = ["perf", *map(str, LONG["pipelined"]), "--acks", "1"]
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_CALLBACK, str(int(number)), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        env={**environment, "BARNABAS_BOOTSTRAP": broker.bootstrap},
+    )
+    assert ended.returncode == code, ended.stderr
+    assert "Traceback" not in ended.stderr
+    with Admin(broker.bootstrap) as admin:
+        assert admin.list_topics() == []
+
+
 @pytest.fixture
 def start_both(make_broker, environment, wait_for_records) -> Iterator[Callable[[], tuple[Any, str]]]:
     """Starts a run of several processes; returns it when it has sent records, and where its broker is."""

@@ -31,7 +31,7 @@ from barnabas.spark.errors import SparkFailedError
 from barnabas.spark.fast_worker_start import environment_set
 from barnabas.spark.java import find_java_home
 from barnabas.spark.java_errors import main_line, spark_errors_as
-from barnabas.stop_signals import stop_signals
+from barnabas.stop_signals import signals_held, stop_signals
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ def _started(conf: SparkConf, python: str, log_file: Path) -> SparkSession:
             _interrupts_as_before(),
         ):
             # An interrupt during the start would leave a JVM running that nothing stops.
-            with _signals_held():
+            with signals_held(stop_signals()):
                 gateway = _start_java(conf, output)
             with spark_errors_as(SparkFailedError, gateway, _not_started(conf)):
                 context = SparkContext(conf=conf, gateway=gateway)
@@ -145,25 +145,6 @@ def _start_java(conf: SparkConf, output: BinaryIO) -> JavaGateway:
 
 def _launched(conf: SparkConf, output: IO[bytes]) -> JavaGateway:
     return launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
-
-
-@contextmanager
-def _signals_held() -> Iterator[None]:
-    """Block stop signals within the context, and deliver them afterwards. Only the main thread receives signals."""
-    if current_thread() is not main_thread():
-        yield
-        return
-    came: list[int] = []
-    before = {number: signal.getsignal(number) for number in stop_signals()}
-    for number in before:
-        signal.signal(number, lambda number, _frame: came.append(number))
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for held in dict.fromkeys(came):
-            signal.raise_signal(held)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from barnabas import __version__
 from barnabas.addresses import host_port
-from barnabas.client.client_lifecycle import new_event_loop
+from barnabas.client.client_lifecycle import LoopThread
 from barnabas.client.config import ClientConfig, make_config
 from barnabas.errors import BarnabasError, ConfigurationError, DisconnectedError, Failure, TimedOutError
 from barnabas.laboratory.perf.meter import Measured, Meter
@@ -188,10 +188,12 @@ def produce_pipelined(job: PipelineJob, meter: Meter, control: RunControl) -> Me
     :raises DisconnectedError: if a connection is lost.
     :raises TimedOutError: if a broker does not respond in time.
     """
+    # Not in this thread: uvloop ignores the error of a signal handler that runs during a callback of a protocol.
+    thread = LoopThread("barnabas-pipeline")
     try:
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(_run(job, meter, control))
+        thread.call(_run(job, meter, control))
     finally:
+        thread.stop()
         measured = meter.end()
     return measured
 

@@ -22,6 +22,7 @@ from barnabas.errors import BarnabasError
 from barnabas.laboratory.perf.meter import Meter, Sample
 from barnabas.laboratory.perf.produce_workload import loss_warnings_disabled
 from barnabas.laboratory.perf.run_control import RunControl, RunFailedError
+from barnabas.stop_signals import signals_held
 
 GO, ENDS, STOP = "go", "ends", "stop"
 """Messages to a worker: start (with a start time that all workers share), the end offsets of the topic, and stop."""
@@ -126,11 +127,11 @@ class Workers:
         ours, theirs = self._context.Pipe()
         level = logging.getLogger().getEffectiveLevel()
         process = self._context.Process(target=run_worker, args=(workload, job, theirs, level), name=name, daemon=True)
-        with _ctrl_c_ignored():
+        with _ctrl_c_held():
             process.start()
-        theirs.close()
-        self._processes[name] = process
-        self._pipes[name] = ours
+            theirs.close()
+            self._processes[name] = process
+            self._pipes[name] = ours
 
     def send(self, names: Iterable[str], kind: str, value: object = None) -> None:
         """Send a message to some workers. Workers that have ended are skipped."""
@@ -191,13 +192,14 @@ class Workers:
 
 
 @contextmanager
-def _ctrl_c_ignored() -> Iterator[None]:
-    """Ignore Ctrl-C during the block. Child processes started inside the block also ignore Ctrl-C."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+def _ctrl_c_held() -> Iterator[None]:
+    """Deliver Ctrl-C to this process after the block only. Child processes started inside the block ignore Ctrl-C."""
+    with signals_held([signal.SIGINT]):
+        if not hasattr(signal, "pthread_sigmask"):  # Windows
+            yield
+            return
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
