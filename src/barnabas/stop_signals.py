@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # imported for type checking only: some commands need no asyncio
@@ -33,20 +33,27 @@ def stop_on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -
 
 @contextmanager
 def signals_held(numbers: Iterable[signal.Signals]) -> Iterator[None]:
-    """Hold back signals within the context, and deliver them afterwards. Only the main thread receives signals."""
+    """Hold back signals within the context, and deliver them afterwards. Ignored signals stay ignored.
+
+    In other threads than the main thread, the context has no effect. If the handler of a held signal raises an error,
+    the signals that came later are dropped.
+    """
     import threading  # noqa: PLC0415  some commands need no threads
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     came: list[int] = []
-    before = {number: signal.getsignal(number) for number in numbers}
-    for number in before:
-        signal.signal(number, lambda number, _frame: came.append(number))
-    try:
+
+    def deliver() -> None:
+        for number in dict.fromkeys(came):
+            signal.raise_signal(number)
+
+    with ExitStack() as afterwards:  # it restores all handlers, even if one of them raises an error meanwhile
+        afterwards.callback(deliver)
+        for number in numbers:
+            handler = signal.getsignal(number)
+            if handler is not signal.SIG_IGN:
+                afterwards.callback(signal.signal, number, handler)
+                signal.signal(number, lambda number, _frame: came.append(number))
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for held in dict.fromkeys(came):
-            signal.raise_signal(held)

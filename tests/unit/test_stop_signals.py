@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from barnabas.cli.signals import EXIT_INTERRUPTED, end_on_sigterm
-from barnabas.stop_signals import stop_signals
+from barnabas.stop_signals import signals_held, stop_signals
 from tests.tidy.test_tidy import ROOT
 
 
@@ -43,6 +43,30 @@ def test_command_under_nohup_survives_a_hangup() -> None:
     end_on_sigterm()
     signal.raise_signal(signal.SIGHUP)
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+def test_held_signals_arrive_after_the_context_and_ignored_ones_never() -> None:
+    received: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: received.append(number))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    before = signal.getsignal(signal.SIGTERM)
+    with signals_held([signal.SIGTERM, signal.SIGHUP]):
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGTERM):
+            signal.raise_signal(number)
+        assert received == []
+    assert received == [signal.SIGTERM]
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+def test_held_signals_restore_all_handlers_even_if_one_raises_an_error() -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    end_on_sigterm()
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)]
+    with pytest.raises(SystemExit), signals_held([signal.SIGTERM, signal.SIGHUP]):
+        signal.raise_signal(signal.SIGTERM)
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)] == before
 
 
 # --- signals during code whose errors Python ignores ---------------------------------------------------------

@@ -275,14 +275,18 @@ class Rebalancing:
         """Assign all partitions of the subscribed topics. Called for a consumer without a group.
 
         The partitions of a topic that the consumer may no longer describe stay assigned. Otherwise the consumer would
-        lose its positions, and skip or repeat records once it has the permission again.
+        lose its positions, and skip or repeat records once it has the permission again. A topic that is subscribed by a
+        pattern is an exception: brokers do not list such a topic, so it looks deleted.
         """
         state = self._state
         state.view_changed = False
-        before = set(state.subscription.partitions)
+        before = list(state.subscription.partitions)
+        refused = {topic for topic in state.subscription.topics if state.view.is_refused(topic)}
         partitions = state.view.partitions_of(sorted(state.subscription.topics))
-        partitions += [tp for tp in before if tp.topic in state.subscription.topics and state.view.is_refused(tp.topic)]
+        partitions += [tp for tp in before if tp.topic in refused]
         state.replace_partitions(partitions)
+        for each in state.subscription.partitions.values():
+            each.is_refused = each.tp.topic in refused
         self._guard.wake_background()
         new = [tp for tp in partitions if tp not in before]
         if new:

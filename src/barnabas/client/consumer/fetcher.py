@@ -61,6 +61,7 @@ class AssignedPartition:
         "done",
         "fetch_offset",
         "high_watermark",
+        "is_refused",
         "last_turn",
         "leader_epoch",
         "paused",
@@ -97,6 +98,8 @@ class AssignedPartition:
         returned the end offset of `leader_epoch` (KIP-320).
         """
         self.paused = False
+        self.is_refused = False
+        """True if the consumer lacks the permission to describe the topic. The consumer then requests no position."""
         self.version = 0
         """The number of seeks. Records that were fetched before a seek are not returned after it."""
         self.buffered_bytes = 0
@@ -216,13 +219,24 @@ class Subscription:
 
     def without_position(self) -> list[AssignedPartition]:
         """Return the partitions without a known position."""
-        return [state for state in self.partitions.values() if state.fetch_offset is None and state.reset != NOWHERE]
+        return [
+            state
+            for state in self.partitions.values()
+            if state.fetch_offset is None and state.reset != NOWHERE and not state.is_refused
+        ]
+
+    def without_valid_position(self) -> list[AssignedPartition]:
+        """Return the partitions whose position a leader must validate."""
+        return [
+            state for state in self.partitions.values() if state.validation_cause is not None and not state.is_refused
+        ]
 
     @property
     def wants_positions(self) -> bool:
         """Return whether a position is unknown or must be validated by a leader."""
         return any(
-            state.validation_cause is not None or (state.fetch_offset is None and state.reset != NOWHERE)
+            not state.is_refused
+            and (state.validation_cause is not None or (state.fetch_offset is None and state.reset != NOWHERE))
             for state in self.partitions.values()
         )
 

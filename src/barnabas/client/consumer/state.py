@@ -33,6 +33,8 @@ from barnabas.clock import Clock
 from barnabas.errors import ApiError, BarnabasError, ClosedError, ErrorCode, Failure
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
+REFUSED = -1
+"""Stands for the number of partitions of a topic that the consumer may not describe."""
 TOPIC_REFUSED = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
 log = logging.getLogger(__name__)
@@ -334,7 +336,7 @@ class ConsumerState:
                 names = [name for name, topic in view.topics.items() if not topic.is_internal and topic.partitions]
                 if self.subscription.match_pattern(names) and self.membership is not None:
                     self.membership.rejoin("the topics that match the pattern have changed")
-            counts = {topic: view.partition_count(topic) for topic in self.subscription.topics}
+            counts = self._partition_counts(view)
             if counts != self._assigned_counts:
                 self.view_changed = True
                 if self.membership is not None and self.membership.is_leader and self._assigned_counts:
@@ -342,7 +344,14 @@ class ConsumerState:
                 self._assigned_counts = counts
             self._report_refused(view)
             self.guard.wake_application()
-        return None in counts.values()
+        return any(count is None or count == REFUSED for count in counts.values())
+
+    def _partition_counts(self, view: ClusterView) -> dict[str, int | None]:
+        """Return the number of partitions of each subscribed topic; None if the topic is unknown."""
+        return {
+            topic: REFUSED if view.is_refused(topic) else view.partition_count(topic)
+            for topic in self.subscription.topics
+        }
 
     def _report_refused(self, view: ClusterView) -> None:
         """Add an error for each topic that the consumer cannot read. Each topic is reported once, and again after the
@@ -369,7 +378,7 @@ class ConsumerState:
 
     def on_joined(self, view: ClusterView) -> None:
         """Record that the group has assigned the partitions of the topics in `view`."""
-        self._assigned_counts = {topic: view.partition_count(topic) for topic in self.subscription.topics}
+        self._assigned_counts = self._partition_counts(view)
 
     # --- positions --------------------------------------------------------------------------------------
 
@@ -405,10 +414,8 @@ class ConsumerState:
     def unvalidated_positions(self) -> dict[AssignedPartition, tuple[int, int]]:
         """Return the partitions whose position a leader must validate, with their versions and leader epochs."""
         with self.guard.lock:
-            states = self.subscription.partitions.values()
-            return {
-                state: (state.version, state.leader_epoch) for state in states if state.validation_cause is not None
-            }
+            states = self.subscription.without_valid_position()
+            return {state: (state.version, state.leader_epoch) for state in states}
 
     def on_position_validated(self, state: AssignedPartition, version: int, end_offset: int | None) -> None:
         """Continue a partition after its leader has returned the end offset of the last batch's leader epoch.

@@ -188,17 +188,18 @@ def produce_pipelined(job: PipelineJob, meter: Meter, control: RunControl) -> Me
     :raises DisconnectedError: if a connection is lost.
     :raises TimedOutError: if a broker does not respond in time.
     """
-    # Not in this thread: uvloop ignores the error of a signal handler that runs during a callback of a protocol.
+    batches = lists_of(job.payload.values(), job.batch_records)
+    # The event loop has a thread of its own: uvloop ignores errors that a signal handler raises during its callbacks.
     thread = LoopThread("barnabas-pipeline")
     try:
-        thread.call(_run(job, meter, control))
+        thread.call(_run(job, batches, meter, control))
     finally:
         thread.stop()
         measured = meter.end()
     return measured
 
 
-async def _run(job: PipelineJob, meter: Meter, control: RunControl) -> None:
+async def _run(job: PipelineJob, batches: Sequence[list[bytes]], meter: Meter, control: RunControl) -> None:
     config = make_config(ClientConfig, job.settings, {})
     if config.security_protocol is not SecurityProtocol.PLAINTEXT:
         raise ConfigurationError(
@@ -206,7 +207,6 @@ async def _run(job: PipelineJob, meter: Meter, control: RunControl) -> None:
             f" {config.security_protocol.value}; use another workload"
         )
     to_leaders = [await _LeaderRequests.open(job, leader, config) for leader in job.leaders]
-    batches = lists_of(job.payload.values(), job.batch_records)
     try:
         if job.warm_up:
             await _pump_all(to_leaders, _Work(batches, job.warm_up), meter, control)

@@ -13,6 +13,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, Self
@@ -193,11 +194,12 @@ class Workers:
 
 @contextmanager
 def _ctrl_c_held() -> Iterator[None]:
-    """Deliver Ctrl-C to this process after the block only. Child processes started inside the block ignore Ctrl-C."""
+    """Deliver Ctrl-C to this process after the block only, and not to child processes started inside the block."""
     with signals_held([signal.SIGINT]):
         if not hasattr(signal, "pthread_sigmask"):  # Windows
             yield
             return
+        resource_tracker.ensure_running()  # its start unblocks SIGINT
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             yield

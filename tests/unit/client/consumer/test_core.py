@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from barnabas.client.cluster import TopicView
+from barnabas.client.cluster import PartitionView, TopicView
 from barnabas.client.consumer.call_steps import FOREVER_S, Commit, Join, Leave, Query
 from barnabas.client.consumer.fetched_records import Deserializers
 from barnabas.errors import (
@@ -21,7 +21,7 @@ from barnabas.errors import (
 )
 from barnabas.model import OffsetAndMetadata, TimestampType, TopicPartition
 from barnabas.records import Record
-from tests.support.consumer_core import TOPIC, Scene, places
+from tests.support.consumer_core import NODE, TOPIC, Scene, places
 
 ALL = ("assigned", "revoked", "lost")
 COOPERATIVE = "cooperative-sticky"
@@ -582,6 +582,14 @@ def test_that_it_is_closed_is_what_a_consumer_says_first():
     assert isinstance(scene.poll().error, ClosedError)
 
 
+def refuse_to_describe(scene: Scene) -> None:
+    refused = TopicView(TOPIC, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    scene.view = replace(scene.view, topics={**scene.view.topics, TOPIC: refused})
+    scene.on_metadata()
+    assert isinstance(scene.poll().error, ApiError)
+    assert scene.poll().waits
+
+
 def test_consumer_without_a_group_keeps_its_positions_while_it_may_not_describe_the_topic():
     scene = Scene(auto_offset_reset="latest")
     scene.core.subscribe(TOPIC, None, ())
@@ -589,13 +597,8 @@ def test_consumer_without_a_group_keeps_its_positions_while_it_may_not_describe_
     poll = scene.poll()
     scene.deliver()
     assert len(scene.settle(poll).result) == 6
-    allowed, refused = scene.view, TopicView(TOPIC, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    scene.view = replace(allowed, topics={TOPIC: refused})
-    scene.on_metadata()
-    error = scene.poll().error
-    assert isinstance(error, ApiError)
-    assert error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    assert scene.poll().waits
+    allowed = scene.view
+    refuse_to_describe(scene)
     assert scene.fetch() is None
     scene.view = allowed
     scene.on_metadata()
@@ -614,3 +617,39 @@ def test_consumer_without_a_group_gives_up_the_partitions_of_a_topic_that_is_gon
     scene.on_metadata()
     scene.poll()
     assert scene.state.positions() == {}
+
+
+def test_consumer_without_a_group_gives_up_a_topic_that_was_deleted_while_it_was_refused():
+    scene = Scene(auto_offset_reset="latest")
+    scene.core.subscribe(TOPIC, None, ())
+    scene.on_metadata()
+    poll = scene.poll()
+    scene.deliver()
+    assert scene.settle(poll).result
+    before = scene.view
+    refuse_to_describe(scene)
+    scene.view = replace(before, topics={TOPIC: TopicView(TOPIC, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)})
+    scene.on_metadata()
+    scene.poll()
+    assert scene.state.positions() == {}
+    scene.view = before
+    scene.on_metadata()
+    scene.poll()
+    assert set(scene.state.positions().values()) == {None}
+
+
+def test_refused_topic_without_positions_does_not_delay_the_positions_of_others():
+    scene = Scene()
+    scene.core.subscribe((TOPIC, "other"), None, ())
+    other = TopicView("other", partitions=(PartitionView(0, NODE),))
+    scene.view = before = replace(scene.view, topics={**scene.view.topics, "other": other})
+    scene.on_metadata()
+    scene.poll()
+    refuse_to_describe(scene)
+    assert [state.tp for state in scene.state.missing_positions()] == [TopicPartition("other", 0)]
+    scene.place_all()
+    assert not scene.state.subscription.wants_positions
+    scene.view = before
+    scene.on_metadata()
+    scene.poll()
+    assert {state.tp.topic for state in scene.state.missing_positions()} == {TOPIC}
