@@ -113,4 +113,4 @@ def test_registry_keeps_schemas_in_a_secured_cluster(secured: SecuredBroker) -> 
 def test_pipelined_workload_refuses_to_connect_without_security(secured: SecuredBroker) -> None:
     leader = Leader("127.0.0.1", secured.port("SASL_SSL"), (0,))
     with pytest.raises(ConfigurationError, match="pipelined requests have no TLS"):
-        asyncio.run(_run(PipelineJob(side(secured), "clicks", (leader,), 1), cast(Any, None), cast(Any, None)))
+        asyncio.run(_run(PipelineJob(side(secured), "clicks", (leader,), 1), [], cast(Any, None), cast(Any, None)))

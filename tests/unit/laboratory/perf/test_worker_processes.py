@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,14 @@ if __name__ == "__main__":
 """
 
 
+@pytest.fixture
+def _usual_ctrl_c() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_usual_ctrl_c")
 def test_ctrl_c_during_the_start_of_a_process_arrives_after_the_start() -> None:
     reached: list[str] = []
 
