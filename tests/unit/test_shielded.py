@@ -109,25 +109,15 @@ def test_error_of_shared_work_reaches_its_callers_and_not_the_log(caplog: pytest
     assert caplog.records == []
 
 
-async def turns_until_completed(work: asyncio.Future[int]) -> int:
-    """Return how many times the event loop runs another callback before a caller of `completed` continues."""
-    turns = 0
-
-    def count() -> None:
-        nonlocal turns
-        turns += 1
-        asyncio.get_running_loop().call_soon(count)
-
-    count()
-    before = turns
-    await completed(work)
-    return turns - before
-
-
 async def turns_for_done_work() -> int:
-    work: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    """Return how many other callbacks the event loop runs before a caller of done work continues."""
+    loop = asyncio.get_running_loop()
+    work: asyncio.Future[int] = loop.create_future()
     work.set_result(7)
-    return await turns_until_completed(work)
+    turns: list[int] = []
+    loop.call_soon(turns.append, 1)
+    await completed(work)
+    return len(turns)
 
 
 def test_done_work_needs_no_turn_of_the_event_loop() -> None:

@@ -69,12 +69,12 @@ def _end(_number: int, _frame: FrameType | None) -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    if not _is_deferred(number, frame):
+    if not _has_deferred(number, frame):
         raise KeyboardInterrupt(number)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    if not _is_deferred(number, frame):
+    if not _has_deferred(number, frame):
         sys.exit(SIGNALLED + number)
 
 
@@ -96,10 +96,10 @@ def _signal_of(error: BaseException | None) -> signal.Signals | None:
     return None
 
 
-def _is_deferred(number: int, frame: FrameType | None) -> bool:
-    """Return whether a handler must not raise an error. The signal is then delivered again.
+def _has_deferred(number: int, frame: FrameType | None) -> bool:
+    """Deliver a signal later if it interrupts `_handle_ignored_error`, whose errors Python ignores, too.
 
-    Python also ignores the errors of `_handle_ignored_error`.
+    :returns: whether the signal is delivered later, so that its handler must not raise an error now.
     """
     while frame is not None and frame.f_code is not _handle_ignored_error.__code__:
         frame = frame.f_back

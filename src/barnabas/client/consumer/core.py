@@ -280,7 +280,7 @@ class Rebalancing:
         """
         state = self._state
         state.view_changed = False
-        before = list(state.subscription.partitions)
+        before = state.subscription.partitions  # replaced, not changed, by the new assignment
         refused = {topic for topic in state.subscription.topics if state.view.is_refused(topic)}
         partitions = state.view.partitions_of(sorted(state.subscription.topics))
         partitions += [tp for tp in before if tp.topic in refused]

@@ -582,6 +582,17 @@ def test_that_it_is_closed_is_what_a_consumer_says_first():
     assert isinstance(scene.poll().error, ClosedError)
 
 
+def scene_that_has_read() -> Scene:
+    """Return a scene whose consumer has no group, and has returned three records of each partition."""
+    scene = Scene(auto_offset_reset="latest")
+    scene.core.subscribe(TOPIC, None, ())
+    scene.on_metadata()
+    poll = scene.poll()
+    scene.deliver()
+    assert len(scene.settle(poll).result) == 6
+    return scene
+
+
 def refuse_to_describe(scene: Scene) -> None:
     refused = TopicView(TOPIC, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     scene.view = replace(scene.view, topics={**scene.view.topics, TOPIC: refused})
@@ -591,12 +602,7 @@ def refuse_to_describe(scene: Scene) -> None:
 
 
 def test_consumer_without_a_group_keeps_its_positions_while_it_may_not_describe_the_topic():
-    scene = Scene(auto_offset_reset="latest")
-    scene.core.subscribe(TOPIC, None, ())
-    scene.on_metadata()
-    poll = scene.poll()
-    scene.deliver()
-    assert len(scene.settle(poll).result) == 6
+    scene = scene_that_has_read()
     allowed = scene.view
     refuse_to_describe(scene)
     assert scene.fetch() is None
@@ -608,11 +614,7 @@ def test_consumer_without_a_group_keeps_its_positions_while_it_may_not_describe_
 
 
 def test_consumer_without_a_group_gives_up_the_partitions_of_a_topic_that_is_gone():
-    scene = Scene()
-    scene.core.subscribe(TOPIC, None, ())
-    scene.on_metadata()
-    scene.poll()
-    scene.deliver()
+    scene = scene_that_has_read()
     scene.view = replace(scene.view, topics={TOPIC: TopicView(TOPIC, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)})
     scene.on_metadata()
     scene.poll()
@@ -620,12 +622,7 @@ def test_consumer_without_a_group_gives_up_the_partitions_of_a_topic_that_is_gon
 
 
 def test_consumer_without_a_group_gives_up_a_topic_that_was_deleted_while_it_was_refused():
-    scene = Scene(auto_offset_reset="latest")
-    scene.core.subscribe(TOPIC, None, ())
-    scene.on_metadata()
-    poll = scene.poll()
-    scene.deliver()
-    assert scene.settle(poll).result
+    scene = scene_that_has_read()
     before = scene.view
     refuse_to_describe(scene)
     scene.view = replace(before, topics={TOPIC: TopicView(TOPIC, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)})
